@@ -109,6 +109,7 @@ class Connection:
         "_output",
         "_ranges",
         "_reply_bytes_max",
+        "buffer",
         "features",
         "features_epoch",
         "in_flight_max",
@@ -129,6 +130,8 @@ class Connection:
         self._reply_bytes_max = reply_bytes_max
         self._correlation_id = 0
         self._framer = ReplyFramer(buffers, frame_bytes_max=HANDSHAKE_REPLY_BYTES_MAX)
+        self.buffer = self._framer.buffer
+        """The memory for the next received bytes."""
         self._in_flight: deque[_InFlight] = deque()
         self._output: list[Chunk] = []
         self._answers: list[Answer] = []  # not returned yet
@@ -175,7 +178,8 @@ class Connection:
         """Send a request; its answer is returned with `token`. Raises UnsupportedByBroker, and ValueError if
         the version cannot encode the request.
         """
-        assert self.has_room
+        assert self.state is State.READY
+        assert len(self._in_flight) < self.in_flight_max
         api = api_of(type(message))
         version = self.version_for(api, version_max=version_max)
         self._send(api, message, version, token, deadline, expects_reply=expects_reply)
@@ -184,10 +188,6 @@ class Connection:
         """The bytes to send since the last call."""
         output, self._output = self._output, []
         return output
-
-    def buffer(self) -> memoryview:
-        """The memory for the next received bytes."""
-        return self._framer.buffer()
 
     def received(self, size: int) -> list[Answer]:
         """The answers that are complete with `size` more bytes in `buffer()`. Raises DecodeError for an

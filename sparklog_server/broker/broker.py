@@ -84,6 +84,7 @@ class Broker:
             trace=trace,
         )
         self.buffer = sessions.buffer
+        self.link_buffer = parts.links.buffer
         self.mute_changes = sessions.mute_changes
         self._context = Context(
             parts.live,
@@ -248,10 +249,6 @@ class Broker:
 
     # -- links
 
-    def link_buffer(self, link: LinkId) -> memoryview | None:
-        """Where the outside puts the next bytes received on a link; None for one that was closed."""
-        return self._links.buffer(link)
-
     def link_received(self, link: LinkId, size: int, now: Instant) -> list[Effect]:
         """`size` bytes were put into `link_buffer(link)`."""
         self._links.received(link, size, now)
@@ -310,26 +307,34 @@ class Broker:
         if self._agenda.has_deadlines:
             self._agenda.has_deadlines = False
             self._others_us = self._deadline_of_others()
-        earliest = self._others_us
-        if self._quorum.deadline_us is not None:
-            earliest = earlier(earliest, self._quorum.deadline_us)
-        if self._context.controllers is not None:
-            earliest = earlier(earliest, self._context.controllers.deadline_us)
-        if self._links.deadline_us is not None:
-            earliest = earlier(earliest, self._links.deadline_us)
-        if self._context.timers.next_us is not None:
-            earliest = earlier(earliest, self._context.timers.deadline())
-        if not self._sessions.is_stopping:
-            slices = self._context.slices
-            if (slices.ready and slices.is_due) or self._context.transactions.has_more_due:
+        context, sessions = self._context, self._sessions
+        controllers, registration, replication = (
+            context.controllers,
+            self._controller_registration,
+            self._replication,
+        )
+        due = [
+            self._others_us,
+            self._quorum.deadline_us,
+            self._links.deadline_us,
+            sessions.deadline_us,
+            None if context.timers.next_us is None else context.timers.deadline(),
+            None if controllers is None else controllers.deadline_us,
+        ]
+        if not sessions.is_stopping:
+            slices = context.slices
+            if (slices.ready and slices.is_due) or context.transactions.has_more_due:
                 return Micros(0)
-            if self._controller_registration is not None:
-                earliest = earlier(earliest, self._controller_registration.deadline_us)
-            if self._standing.deadline_us is not None:
-                earliest = earlier(earliest, self._standing.deadline_us)
-            if self._replication is not None:
-                earliest = earlier(earliest, self._replication.deadline_us)
-        return earlier(earliest, self._sessions.deadline_us)
+            due += (
+                self._standing.deadline_us,
+                None if registration is None else registration.deadline_us,
+                None if replication is None else replication.deadline_us,
+            )
+        earliest = None
+        for one in due:  # without `min`, because every turn comes here
+            if one is not None and (earliest is None or one < earliest):
+                earliest = one
+        return earliest
 
     def _deadline_of_others(self) -> Micros | None:
         if self.is_stopping:

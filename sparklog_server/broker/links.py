@@ -236,7 +236,8 @@ class Links:
     def _answered(self, answers: "list[Answer]", loss: Loss) -> None:
         for answer in answers:
             assert isinstance(answer.token, _Request)
-            self._answer(answer.token.then, loss if answer.message is None else answer.message)
+            self._answers.append((answer.token.then, loss if answer.message is None else answer.message))
+        self.has_answers = self.has_answers or bool(answers)
 
     def _answer(self, then: Answered, answer: Message | Loss) -> None:
         self._answers.append((then, answer))

@@ -78,6 +78,7 @@ class Replication:
         self._trace = trace
         self._fetchers: dict[NodeId, Fetcher] = {}
         self._placed: dict[FollowedKey, tuple[NodeId, Follower]] = {}
+        self._addresses: dict[NodeId, Address] = {}  # of leaders, while no broker changes
         self._asked: dict[NodeId, Address] = {}
         self._is_altering = False
         self._alter_again_us: Micros | None = None
@@ -162,6 +163,7 @@ class Replication:
         """Brokers have changed: one that was unreachable may be back at once, perhaps at another address, and
         the replica of one may not join an ISR any more.
         """
+        self._addresses.clear()
         for one in self._partitions:
             one.eligibility_changed(now)
         for node in delta.brokers_changed:
@@ -229,14 +231,10 @@ class Replication:
         sent = fetcher.next_request(context.broker_epoch, now)
         if sent is None:
             return
-        address = context.address_of(fetcher.leader)
+        address = self._addresses.get(fetcher.leader) or self._found(fetcher.leader)
         if address is None:
             fetcher.lost(sent, "the leader has no address", now)
             return
-        known = self._asked.get(fetcher.leader)
-        if known is not None and known != address:
-            context.links.close(known, REPLICAS)
-        self._asked[fetcher.leader] = address
         context.links.ask(
             address,
             REPLICAS,
@@ -245,6 +243,17 @@ class Replication:
             now,
             timeout_us=self._answer_us,
         )
+
+    def _found(self, leader: NodeId) -> Address | None:
+        """Look up the address of a leader; the link to an earlier one is closed."""
+        address = self._context.address_of(leader)
+        if address is None:
+            return None
+        known = self._asked.get(leader)
+        if known is not None and known != address:
+            self._context.links.close(known, REPLICAS)
+        self._asked[leader] = self._addresses[leader] = address
+        return address
 
     def _fetched(self, fetcher: Fetcher, sent: SentFetch, answer: Message | Loss, now: Instant) -> None:
         suspects = self._context.suspects

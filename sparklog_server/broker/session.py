@@ -32,8 +32,8 @@ class Call(msgspec.Struct, eq=False):
 
     `answer` is None until it is known, and empty once it is sent; it takes `answer_bytes` of memory.
     `waiting` is the waiter of a parked request, `used` the usage that counts towards the quotas of its
-    client. A call with `forwarding` came in an Envelope: its API, version and correlation id are those of the
-    request inside.
+    client, and `principal` the one that the request is authorized for. A call with `forwarding` came in an
+    Envelope: its API, version, correlation id and principal are those of the request inside.
     """
 
     session: "Session"
@@ -41,16 +41,12 @@ class Call(msgspec.Struct, eq=False):
     version: int
     correlation_id: int
     client_id: str | None
+    principal: str
     answer: list[Chunk] | None = None
     answer_bytes: int = 0
     waiting: "Waiting | None" = None
     used: "Used | None" = None
     forwarding: "Forwarding | None" = None
-
-    @property
-    def principal(self) -> str:
-        """The principal of the client that sent the request."""
-        return self.session.principal if self.forwarding is None else self.forwarding.principal
 
 
 _BROKER_PRINCIPAL: Final = "User:BROKER"
@@ -62,11 +58,10 @@ def principal_of(caller: Call | None) -> str:
 
 
 class Forwarding(NamedTuple):
-    """The Envelope in which another broker forwards the request of `principal`."""
+    """The Envelope in which another broker forwards a request."""
 
     version: int
     correlation_id: int
-    principal: str
 
 
 class Session:

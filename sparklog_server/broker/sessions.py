@@ -192,7 +192,14 @@ class Sessions:
         except NotServed as refusal:
             self.close(session, str(refusal))
             return
-        call = Call(session, header.api_key, header.api_version, header.correlation_id, header.client_id)
+        call = Call(
+            session,
+            header.api_key,
+            header.api_version,
+            header.correlation_id,
+            header.client_id,
+            session.principal,
+        )
         answer = handler(context, call, request, now)
         if quotas.is_set and not session.is_controller:
             quotas.served(call, len(frame), begun_ns)
@@ -220,7 +227,9 @@ class Sessions:
         if header.api_key != API_VERSIONS:
             self.close(session, str(unsupported))
         else:
-            call = Call(session, header.api_key, 0, header.correlation_id, header.client_id)
+            call = Call(
+                session, header.api_key, 0, header.correlation_id, header.client_id, session.principal
+            )
             self.answer(call, of_unsupported_version(), now)
 
     def answer(self, call: Call, message: Message, now: Instant, encoded: list[Chunk] | None = None) -> None:

@@ -139,13 +139,14 @@ class Pump:
         deadline_us = self._broker.deadline()
         if deadline_us is None:
             return None
-        now = read_clock()
-        if deadline_us <= now.mono_us:
+        now_us = time.monotonic_ns() // 1000
+        if deadline_us <= now_us:
+            now = read_clock()
             self._carry_out(self._broker.tick(now), now)
             deadline_us = self._broker.deadline()
             if deadline_us is None:
                 return None
-        return max(0, deadline_us - now.mono_us) / 1e6
+        return max(0, deadline_us - now_us) / 1e6
 
     # -- connections
 
@@ -309,6 +310,8 @@ class Pump:
 
     def _carry_out_rare(self, effect: Effect) -> None:
         match effect:
+            case SendTo(link, chunks):
+                (self._peers or self._links()).send(link, chunks)
             case Sync():
                 self._syncer.sync(effect)
                 self._reactor.expect_post()
@@ -316,8 +319,6 @@ class Pump:
                 done = partial(self._finished, ticket)
                 jobs = self._background if is_background else self._jobs
                 jobs.run(job, done, in_steps=in_steps, session=session, memory_bytes=memory_bytes)
-            case SendTo(link, chunks):
-                self._links().send(link, chunks)
             case Disconnect(LinkId() as link):
                 self._links().close(link)
             case Disconnect(session, _, is_at_once):

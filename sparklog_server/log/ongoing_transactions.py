@@ -9,7 +9,7 @@ there is none (KIP-98).
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 from itertools import chain
 from typing import NamedTuple
@@ -36,6 +36,10 @@ class Ended(NamedTuple):
     held: list[tuple[int, int]]
     aborted: list[AbortedTxn]
     coordinator_epochs: dict[int, int]
+
+
+NONE_ENDED = Ended({}, [], [], {})
+"""Of batches that belong to no transaction."""
 
 
 class OngoingTransactions:
@@ -68,16 +72,17 @@ class OngoingTransactions:
         """Note that a batch of a transaction was appended at `offset`, its first or a later one."""
         self._open.setdefault(producer_id, offset)
 
-    def judge(self, view: memoryview, found: Iterable[tuple[int, BatchHeader]]) -> Ended:
+    def judge(self, view: memoryview, found: Sequence[tuple[int, BatchHeader]]) -> Ended:
         """The transactions that these batches will begin and end, at their positions in `view`; nothing is
         changed yet. Raises RecordsRefused.
         """
+        found = [one for one in found if one[1].producer_id >= 0 and one[1].attributes & TRANSACTIONAL_BIT]
+        if not found:
+            return NONE_ENDED
         ended = Ended({}, [], [], {})
         changed = ended.changed
         for position, header in found:
             producer_id = header.producer_id
-            if producer_id < 0 or not header.attributes & TRANSACTIONAL_BIT:
-                continue
             if not header.attributes & CONTROL_BIT:
                 if changed.get(producer_id) is None and (
                     producer_id in changed or producer_id not in self._open

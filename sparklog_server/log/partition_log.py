@@ -22,7 +22,7 @@ from .cuts import Cuts
 from .cutting import remove_stale_snapshots
 from .leader_epoch_cache import LeaderEpochCache
 from .log_config import LogConfig
-from .ongoing_transactions import OngoingTransactions
+from .ongoing_transactions import NONE_ENDED, OngoingTransactions
 from .producer_state import MANY, FrozenProducers, ProducerState
 from .recovery import EPOCH_FILE, Recovered, recover
 from .removal import Removal
@@ -40,6 +40,8 @@ from .verification import Verification
 __all__ = ["AppendResult", "LogConfig", "OffsetOutOfRange", "PartitionLog", "RecordsRefused"]
 
 _START = Offset(0)
+_ANY_EPOCH = LeaderEpoch((1 << 31) - 1)
+_TAIL_BYTES_MAX = 512
 _SWEPT_BY_RETENTION = 20_000
 """The number of producers that one check of retention examines: two milliseconds."""
 _NO_SNAPSHOT = Offset(-1)
@@ -60,6 +62,7 @@ class PartitionLog:
         "_rolls_after_ms",
         "_settings",
         "_snapshot_offset",
+        "_tail",
         "_transactions",
         "_unsynced",
         "directory",
@@ -106,6 +109,7 @@ class PartitionLog:
         self._snapshot_offset = found.snapshot_offset
         self.frozen: tuple[Offset, FrozenProducers] | None = None  # for the snapshot of the next roll
         self._is_rendering = False
+        self._tail: tuple[Offset, bytes] | None = None  # the last batch, if it is small
         self._unsynced = Unsynced([file for file in found.unsynced if file is not self.segments.active.file])
         self.settings = settings
 
@@ -189,19 +193,13 @@ class PartitionLog:
                 )
         base_offset = self.log_end_offset
         last_offset: Offset = base_offset + header.last_offset_delta  # type: ignore[assignment]  # a call of `Offset` takes as long as any other
-        active = self.segments.active
-        if (
-            active.file.size + len(batch) > settings.segment_bytes
-            or last_offset - active.base_offset > RELATIVE_OFFSET_MAX
-            or max_timestamp > self._rolls_after_ms
-            or len(active.index.offsets) >= self._index_entries_near_full  # type: ignore[union-attr]
-        ):
-            active = self._segment_for(len(batch), base_offset, last_offset, max_timestamp, now)
+        active = self._segment_for(len(batch), base_offset, last_offset, max_timestamp, now)
         if leader_epoch != self.epochs.latest:
             self.epochs.assign(leader_epoch, base_offset)
         scan.stamp(batch, base_offset, leader_epoch)
         active.append(batch, last_offset, max_timestamp, settings.index_interval_bytes)
         self.log_end_offset = last_offset + 1  # type: ignore[assignment]
+        self._tail = (base_offset, bytes(batch)) if len(batch) <= _TAIL_BYTES_MAX else None
         if has_producer:
             self._producers.appended(header, base_offset, max_timestamp, now.wall_ms)
             if header.attributes & TRANSACTIONAL_BIT:
@@ -227,7 +225,7 @@ class PartitionLog:
         records: memoryview | bytearray | bytes,
         now: Instant,
         *,
-        epoch_max: LeaderEpoch | None = None,
+        epoch_max: LeaderEpoch = _ANY_EPOCH,
     ) -> AppendResult | None:
         """Append batches of a leader with their offsets and epochs; an incomplete last batch is left out, and
         so are a batch above `epoch_max` and all behind it (KAFKA-18723). None if no batch is left.
@@ -236,10 +234,7 @@ class PartitionLog:
         end offset.
         """
         view = memoryview(records)
-        found = check_leaders_batches(view, self.log_end_offset)
-        if epoch_max is not None:
-            newer = (at for at, (_, header) in enumerate(found) if header.leader_epoch > epoch_max)
-            found = found[: next(newer, len(found))]
+        found = check_leaders_batches(view, self.log_end_offset, epoch_max)
         if not found:
             return None
         self._append_whole(view, found, now)
@@ -260,28 +255,37 @@ class PartitionLog:
         while found:
             begin, first = found[0]
             size, count = whole_that_fit(found, settings.segment_bytes)
-            last = found[count - 1][1]
+            batches, found = found[:count], found[count:]
+            last = batches[-1][1]
             last_offset = last.base_offset + last.last_offset_delta
-            max_timestamp = max(header.max_timestamp for _, header in found[:count])
+            max_timestamp = max([header.max_timestamp for _, header in batches])
             active = self._segment_for(size, Offset(first.base_offset), last_offset, max_timestamp, now)
-            ended = self._transactions.judge(view, found[:count])
+            ended = self._transactions.judge(view, batches)
             at, files = self.segments.write(view[begin : begin + size], first.base_offset, ended.aborted)
+            self._tail = None
             self._unsynced.files += files
-            for position, header in found[:count]:
+            for position, header in batches:
                 if header.leader_epoch > self.epochs.latest:
                     self.epochs.assign(LeaderEpoch(header.leader_epoch), Offset(header.base_offset))
                 active.index_batch(at + position - begin, header, settings.index_interval_bytes)
                 if header.producer_id >= 0:
                     self._producers.appended(header, header.base_offset, header.max_timestamp, now.wall_ms)
-            self._transactions.ended(ended, self._producers)
+            if ended is not NONE_ENDED:
+                self._transactions.ended(ended, self._producers)
             self.log_end_offset = Offset(last_offset + 1)
-            found = found[count:]
 
     def _segment_for(
         self, size: int, base_offset: Offset, last_offset: int, max_timestamp: int, now: Instant
     ) -> Segment:
         """The active segment, after a roll if Kafka would roll before these bytes."""
         active, settings = self.segments.active, self._settings
+        if (
+            active.file.size + size <= settings.segment_bytes
+            and last_offset - active.base_offset <= RELATIVE_OFFSET_MAX
+            and max_timestamp <= self._rolls_after_ms
+            and len(active.index.offsets) < self._index_entries_near_full  # type: ignore[union-attr]
+        ):
+            return active
         if size > settings.segment_bytes:
             message = f"The batch of {size} bytes exceeds segment.bytes = {settings.segment_bytes}."
             raise RecordsRefused(ErrorCode.RECORD_LIST_TOO_LARGE, message)
@@ -365,6 +369,13 @@ class PartitionLog:
                 )
             return None
         return self.segments.places.slice(start, limit, end_offset, max_bytes, at_least_one=at_least_one)
+
+    def tail(self, start: Offset) -> bytes | None:
+        """The last batch, if it begins at `start` and was small when it was appended: a follower that waits
+        for it needs no read of the file. None: see `read`.
+        """
+        tail = self._tail
+        return tail[1] if tail is not None and tail[0] == start else None
 
     def holds_beyond(self, part: FileSlice, limit: Offset) -> bool:
         """Whether batches below `limit` follow a slice that `read` returned for that limit."""
@@ -592,7 +603,7 @@ class PartitionLog:
         self.epochs.truncate_end(end_offset)
         self._unsynced.cut(end_offset, self.segments.active.base_offset)
         self._rolls_after_ms = NOT_KNOWN
-        self.frozen = None
+        self._tail = self.frozen = None
 
     def truncated(self, truncation: Truncation | Restart) -> None:
         """Apply the result of the job of a truncation: the log takes appends again. Raises StorageError."""

@@ -383,16 +383,20 @@ def stamp_own_batches(
     return found
 
 
-def check_leaders_batches(view: memoryview, log_end_offset: Offset) -> list[tuple[int, BatchHeader]]:
-    """The position and header of the whole batches from a leader. Raises RecordsRefused for a batch that
-    cannot follow `log_end_offset`.
+def check_leaders_batches(
+    view: memoryview, log_end_offset: Offset, epoch_max: int
+) -> list[tuple[int, BatchHeader]]:
+    """The position and header of the whole batches from a leader, up to the first of an epoch above
+    `epoch_max`. Raises RecordsRefused for a batch that cannot follow `log_end_offset`.
     """
     try:
         found: list[tuple[int, BatchHeader]] = scan.headers(view, True)
     except ValueError as error:
         raise RecordsRefused(ErrorCode.CORRUPT_MESSAGE, str(error.args[2])) from None
     next_offset: int = log_end_offset
-    for _, header in found:
+    for index, (_, header) in enumerate(found):
+        if header.leader_epoch > epoch_max:
+            return found[:index]
         if header.base_offset < next_offset or header.last_offset_delta < 0:
             raise RecordsRefused(
                 ErrorCode.CORRUPT_MESSAGE, f"offset {header.base_offset} where {next_offset} or more was due"

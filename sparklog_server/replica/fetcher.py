@@ -14,6 +14,8 @@ placed or a truncation is done, a second request tells it at once, and ends the 
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
+import msgspec
+
 from sparklog.errors import ErrorCode, code_of
 from sparklog.model import Instant, LeaderEpoch, Micros, NodeId, Offset, OffsetAndEpoch, Uuid, earlier
 from sparklog.wire.messages.fetch import (
@@ -62,7 +64,7 @@ class FetchLimits(NamedTuple):
     backoff_us: int
 
 
-class SentFetch(NamedTuple):
+class SentFetch(msgspec.Struct, eq=False):
     """A request in flight, and the partitions that it names or forgets."""
 
     request: FetchRequest
@@ -96,7 +98,7 @@ class Fetcher:
         trace: Callable[..., None],
     ) -> None:
         self.leader = leader
-        self._in_flight: list[SentFetch] = []  # in the order in which they were sent
+        self._in_flight: list[SentFetch] = []  # of this session, in the order in which they were sent
         self._node_id = node_id
         self._limits = limits
         self._cutting = cutting
@@ -185,7 +187,8 @@ class Fetcher:
         if not self._has_room or (self._rests_until_us is not None and now.mono_us < self._rests_until_us):
             return None
         self._rests_until_us = None
-        self._wake(now)
+        if self._read or self._resting:
+            self._wake(now)
         if self._is_held(now):
             return None
         if self._in_flight and not self._changed:
@@ -199,7 +202,7 @@ class Fetcher:
         for key in self._changed:
             follower = self._followers.get(key)
             if follower is not None and follower.is_fetchable:
-                if self._name(follower, topics):
+                if self._name(key, follower, topics):
                     changed.append(key)
             elif self._told.pop(key, None) is not None:
                 topic_id, index = key
@@ -234,11 +237,12 @@ class Fetcher:
         """Whether to wait for a sync first: while the leader held the request, it would not learn that the
         records are held here. A disk that is slow delays the other partitions only for a short time.
         """
-        awaits_sync = any(
-            follower.phase is Phase.FETCHING and follower.partition.durability.is_sync_awaited
-            for key in self._changed
-            if (follower := self._followers.get(key)) is not None
-        )
+        awaits_sync = False
+        for key in self._changed:
+            follower = self._followers.get(key)
+            if follower is not None and follower.awaits_sync and follower.phase is Phase.FETCHING:
+                awaits_sync = True
+                break
         if not awaits_sync or (self._held_until_us is not None and self._held_until_us <= now.mono_us):
             self._held_until_us = None
         elif self._held_until_us is None:
@@ -258,9 +262,9 @@ class Fetcher:
                 follower.fetch_again()
                 self._changed[key] = None
 
-    def _name(self, follower: Follower, topics: dict[Uuid, FetchTopic]) -> bool:
+    def _name(self, key: FollowedKey, follower: Follower, topics: dict[Uuid, FetchTopic]) -> bool:
         """Add a partition to the request, if its position is not the one that the leader has."""
-        key, position = follower.key, follower.position()
+        position = follower.position()
         if self._told.get(key) == position:
             return False
         self._told[key] = position
@@ -287,11 +291,11 @@ class Fetcher:
 
     def responded(self, sent: SentFetch, response: FetchResponse, now: Instant) -> None:
         """The leader has answered a request."""
-        if not self._is_in_flight(sent):
+        if sent not in self._in_flight:
             return
         self._in_flight.remove(sent)
-        code = code_of(response.error_code)
-        if code is not ErrorCode.NONE:
+        if response.error_code:
+            code = code_of(response.error_code)
             self._end_session()
             if code not in _SESSION_ERRORS:
                 self._rest(code.name, now)
@@ -313,13 +317,9 @@ class Fetcher:
 
     def lost(self, sent: SentFetch, reason: str, now: Instant) -> None:
         """A request has no response, and a later one neither: a new session begins after a pause."""
-        if self._is_in_flight(sent):
+        if sent in self._in_flight:
             self._end_session()
             self._rest(reason, now)
-
-    def _is_in_flight(self, sent: SentFetch) -> bool:
-        """Whether a request is one of the session, and not of an earlier one."""
-        return any(sent is one for one in self._in_flight)
 
     def retry_now(self) -> None:
         """End the pause after a loss: the leader may be reachable again."""
@@ -338,9 +338,8 @@ class Fetcher:
 
     def _take(self, follower: Follower, asked: Position, data: PartitionData, now: Instant) -> None:
         """Take over what the leader has sent for a partition."""
-        code = code_of(data.error_code)
-        if code is not ErrorCode.NONE:
-            self._failed(follower, code, now)
+        if data.error_code:
+            self._failed(follower, code_of(data.error_code), now)
             return
         diverging = data.diverging_epoch
         if diverging is not None and diverging.epoch >= 0:

@@ -9,7 +9,9 @@ they are synced. So such a partition waits for its sync before it fetches on.
 """
 
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from sparklog.model import LeaderEpoch, Micros, Offset, OffsetAndEpoch, Uuid
 from sparklog.record.batch import HEADER_SIZE, read_header
@@ -29,7 +31,7 @@ newer one at once.
 """
 
 
-class Position(NamedTuple):
+class Position(msgspec.Struct, frozen=True, gc=False):
     """What a fetch says about one partition."""
 
     fetch_offset: Offset
@@ -40,7 +42,12 @@ class Position(NamedTuple):
 
     def is_at(self, other: "Position") -> bool:
         """Whether the leader would send the same records."""
-        return self[:-1] == other[:-1]
+        return (
+            self.fetch_offset == other.fetch_offset
+            and self.last_fetched_epoch == other.last_fetched_epoch
+            and self.log_start_offset == other.log_start_offset
+            and self.leader_epoch == other.leader_epoch
+        )
 
 
 class Follower:
@@ -78,12 +85,18 @@ class Follower:
     @property
     def is_fetchable(self) -> bool:
         """Whether to fetch the partition now."""
-        return self.phase is Phase.FETCHING and not self.partition.durability.is_sync_awaited
+        return self.phase is Phase.FETCHING and not self.awaits_sync
+
+    @property
+    def awaits_sync(self) -> bool:
+        """Whether records here count only once a sync is done."""
+        durability = self.partition.durability
+        return durability.waits_for_sync and durability.is_sync_awaited
 
     def position(self) -> Position:
         """The position of the next fetch."""
         log, told = self.partition.log, self.partition.high_watermark if self.is_read else NOT_READ
-        return Position(log.log_end_offset, log.latest_epoch, log.log_start_offset, self.leader_epoch, told)
+        return Position(log.log_end_offset, log.epochs.latest, log.log_start_offset, self.leader_epoch, told)
 
     def rest_until(self, again_us: Micros) -> None:
         """Fetch the partition no more before `again_us`."""

@@ -23,46 +23,38 @@ class IsrState(Enum):
 
 class InSyncReplicas:
     """Invariants: the leader is in `committed` and in `proposed`, which are equal while the state is
-    COMMITTED; `partition_epoch` is that of `committed`.
+    COMMITTED; `partition_epoch` is that of `committed`; `is_changing` while a change is proposed.
+
+    `maximal` has every replica that is in the ISR, or may be by now: the high watermark waits for all of
+    them, because the controller may elect any. `minimal` has those that are certainly in the ISR.
     """
 
-    __slots__ = ("committed", "partition_epoch", "proposed", "state")
+    __slots__ = ("committed", "is_changing", "maximal", "minimal", "partition_epoch", "proposed", "state")
 
     def __init__(self, committed: tuple[NodeId, ...], partition_epoch: int) -> None:
-        self.committed = self.proposed = committed
         self.partition_epoch = partition_epoch
-        self.state = IsrState.COMMITTED
+        self._is(committed, committed, IsrState.COMMITTED)
 
-    @property
-    def maximal(self) -> tuple[NodeId, ...]:
-        """Every replica that is in the ISR, or may be by now. The high watermark waits for all of them: the
-        controller may elect any.
-        """
-        return self.proposed if self.state is IsrState.EXPANDING else self.committed
-
-    @property
-    def minimal(self) -> tuple[NodeId, ...]:
-        """The replicas that are certainly in the ISR."""
-        return self.proposed if self.state is IsrState.SHRINKING else self.committed
-
-    @property
-    def is_changing(self) -> bool:
-        """Whether a change is proposed."""
-        return self.state is not IsrState.COMMITTED
+    def _is(self, committed: tuple[NodeId, ...], proposed: tuple[NodeId, ...], state: IsrState) -> None:
+        """Each fetch of a follower reads these, so they are attributes."""
+        self.committed, self.proposed, self.state = committed, proposed, state
+        self.maximal = proposed if state is IsrState.EXPANDING else committed
+        self.minimal = proposed if state is IsrState.SHRINKING else committed
+        self.is_changing = state is not IsrState.COMMITTED
 
     def expand(self, joining: NodeId) -> None:
         """Propose to add a replica."""
         assert not self.is_changing
         assert joining not in self.committed
-        self.proposed, self.state = (*self.committed, joining), IsrState.EXPANDING
+        self._is(self.committed, (*self.committed, joining), IsrState.EXPANDING)
 
     def shrink(self, leaving: tuple[NodeId, ...]) -> None:
         """Propose to remove replicas."""
         assert not self.is_changing
         assert leaving
-        self.proposed = tuple([one for one in self.committed if one not in leaving])
-        assert self.proposed, "the leader stays in its ISR"
-        self.state = IsrState.SHRINKING
+        staying = tuple([one for one in self.committed if one not in leaving])
+        assert staying, "the leader stays in its ISR"
+        self._is(self.committed, staying, IsrState.SHRINKING)
 
     def commit(self, isr: tuple[NodeId, ...], partition_epoch: int) -> bool:
         """Take over the ISR that the controller has committed with `partition_epoch`; False if that is not
@@ -70,14 +62,13 @@ class InSyncReplicas:
         """
         if partition_epoch <= self.partition_epoch:
             return False
-        self.committed = self.proposed = isr
         self.partition_epoch = partition_epoch
-        self.state = IsrState.COMMITTED
+        self._is(isr, isr, IsrState.COMMITTED)
         return True
 
     def withdraw(self) -> None:
         """The controller has refused the proposal, which has no effect."""
-        self.proposed, self.state = self.committed, IsrState.COMMITTED
+        self._is(self.committed, self.committed, IsrState.COMMITTED)
 
 
 class InSyncRules:

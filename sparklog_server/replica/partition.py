@@ -313,12 +313,14 @@ class Partition:
         this log. Proposes it for the ISR if it may join. Raises PartitionUnavailable for a broker that is no
         replica (UNKNOWN_LEADER_EPOCH), or for one of its earlier incarnations (NOT_LEADER_OR_FOLLOWER).
         """
-        leader = self.leader_for(-1)
-        progress = leader.progress_of(replica)
+        leader = self.leader
+        progress = None if leader is None else leader.followers.get(replica)
+        if leader is None or progress is None:
+            raise PartitionUnavailable(ErrorCode.UNKNOWN_LEADER_EPOCH if leader is not None else self.error)
         if progress.is_stale(broker_epoch):
             raise PartitionUnavailable(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         progress.fetched(fetch_offset, log_start_offset, self.log.log_end_offset, broker_epoch, now)
-        if leader.may_join(
+        if replica not in leader.isr.committed and leader.may_join(
             replica, self._rules, high_watermark=self.high_watermark, log_start=self.log.log_start_offset
         ):
             leader.isr.expand(replica)
@@ -459,7 +461,8 @@ class Partition:
         within_us = durability.sync_within_us()
         if within_us is not None:
             self.home.mark_dirty(self, 0, now, within_us=within_us)  # 0: no reply waits for this sync
-        self._advance(now)
+        if self.leader is not None and self.leader.is_alone:  # else followers in sync have the records first
+            self._advance(now)
 
     def synced(self, end_offset: Offset, now: Instant) -> None:
         """A sync has made every record below `end_offset` durable, except those truncated since it began."""

@@ -217,7 +217,7 @@ class ReplicaProcess:
             number, request = self._post.read(frame)
             handler, api_key, version = _HANDLERS[type(request)]
             assert session is not None
-            call = Call(session, api_key, version, number, None)
+            call = Call(session, api_key, version, number, None, session.principal)
             self._calls[call] = None
             self._answer(call, handler(self.context, call, request, now))
         return self._end_of_turn(now)

@@ -101,7 +101,7 @@ class Surroundings:
         """A client's command."""
         session = Session(SessionId(1), FRAMER, listener="PLAINTEXT", peer_address=address)
         session.principal = ALICE
-        call = Call(session, api_of(type(command)).key, version, 1, "c")
+        call = Call(session, api_of(type(command)).key, version, 1, "c", session.principal)
         self.link.propose(command, lambda reply, _: self.replies.append(reply), call, self.now)
 
     def own_command(self, command: Message) -> None:
@@ -186,7 +186,7 @@ def test_a_request_is_forwarded_in_the_version_of_its_client(node: Surroundings)
 def test_a_topic_that_metadata_creates_is_forwarded_as_a_creation(node: Surroundings) -> None:
     node.leader = ONE
     session = Session(SessionId(1), FRAMER, listener="PLAINTEXT", peer_address="10.1.2.3:4")
-    node.link.propose(CREATE, lambda *_: None, Call(session, 3, 13, 1, "c"), node.now)
+    node.link.propose(CREATE, lambda *_: None, Call(session, 3, 13, 1, "c", session.principal), node.now)
     assert isinstance(node.asked[0].request, EnvelopeRequest)
     header, _ = decode_request_header(node.asked[0].request.request_data)
     assert (header.api_key, header.api_version, header.client_id) == (19, 7, "c")

@@ -26,7 +26,7 @@ FRAMER = Framer(frame_bytes_max=100, shared=bytearray(RECEIVE_BUFFER_BYTES), spa
 
 def parked() -> Parked:
     session = Session(SessionId(1), FRAMER, listener="PLAINTEXT", peer_address="127.0.0.1:1")
-    return Parked(Call(session, 0, 9, 1, None))
+    return Parked(Call(session, 0, 9, 1, None, session.principal))
 
 
 def at(ms: int) -> Instant:

@@ -6,8 +6,12 @@ that of whole clusters, or by a test that plays its history.
 Prints for each how many seeds it took, or that tests failed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 from unittest.mock import patch
+
+from msgspec.structs import replace
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, LeaderEpoch, NodeId, Offset, Uuid
@@ -59,7 +63,20 @@ def no_truncation() -> Planted:
 
 @mutation("5 the high watermark ignores a replica whose removal is only proposed (KAFKA-8836)")
 def shrunk_too_soon() -> Planted:
-    with patch.object(InSyncReplicas, "maximal", property(lambda self: self.proposed)):
+    with _maximal_is("proposed"):
+        yield
+
+
+@contextmanager
+def _maximal_is(which: str) -> Iterator[None]:
+    """The high watermark waits for the replicas of this attribute, whatever is proposed."""
+    original = InSyncReplicas._is
+
+    def changed(self: InSyncReplicas, *now: Any) -> None:
+        original(self, *now)
+        self.maximal = getattr(self, which)
+
+    with patch.object(InSyncReplicas, "_is", changed):
         yield
 
 
@@ -69,7 +86,7 @@ def shrunk_too_soon() -> Planted:
 )
 def joins_too_late() -> Planted:
     with (
-        patch.object(InSyncReplicas, "maximal", property(lambda self: self.committed)),
+        _maximal_is("committed"),
         patch.object(FollowerProgress, "is_caught_up", lambda self, end, *_: self.log_end_offset >= end),
     ):
         yield
@@ -124,7 +141,7 @@ def no_last_epoch() -> Planted:
     original = Follower.position
 
     def position(self: Follower) -> Position:
-        return original(self)._replace(last_fetched_epoch=LeaderEpoch(-1))
+        return replace(original(self), last_fetched_epoch=LeaderEpoch(-1))
 
     with patch.object(Follower, "position", position):
         yield

@@ -49,7 +49,7 @@ def opening(handlers: Handlers, newest: Mapping[int, int]) -> Handler:
             is_forwardable = unsupported.header.api_key in FORWARDABLE
             code = ErrorCode.UNSUPPORTED_VERSION if is_forwardable else ErrorCode.INVALID_REQUEST
             return EnvelopeResponse(error_code=code)
-        call.forwarding = Forwarding(call.version, call.correlation_id, principal)
+        call.forwarding, call.principal = Forwarding(call.version, call.correlation_id), principal
         call.api_key, call.version = header.api_key, header.api_version
         call.correlation_id, call.client_id = header.correlation_id, header.client_id
         return handler(context, call, forwarded, now)

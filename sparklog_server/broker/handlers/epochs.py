@@ -59,13 +59,16 @@ def divergence(partition: Partition, asked: FetchPartition) -> DivergingEpoch | 
     agree, or it did not tell. Raises OffsetOutOfRange: also for an offset before the log start, whatever the
     epochs are (KAFKA-12996).
     """
-    if asked.last_fetched_epoch < 0:
+    log, last_epoch = partition.log, asked.last_fetched_epoch
+    if last_epoch < 0 or (
+        last_epoch == log.epochs.latest and log.log_start_offset <= asked.fetch_offset <= log.log_end_offset
+    ):
         return None
-    end_offset, epoch = partition.log.end_offset_for_epoch(LeaderEpoch(asked.last_fetched_epoch))
+    end_offset, epoch = log.end_offset_for_epoch(LeaderEpoch(last_epoch))
     if end_offset < 0 or epoch < 0:
-        raise OffsetOutOfRange(f"{partition.topic_partition}: unknown epoch {asked.last_fetched_epoch}")
-    if asked.fetch_offset < partition.log.log_start_offset:
+        raise OffsetOutOfRange(f"{partition.topic_partition}: unknown epoch {last_epoch}")
+    if asked.fetch_offset < log.log_start_offset:
         raise OffsetOutOfRange(f"{partition.topic_partition}: {asked.fetch_offset} is before the log start")
-    if epoch == asked.last_fetched_epoch and end_offset >= asked.fetch_offset:
+    if epoch == last_epoch and end_offset >= asked.fetch_offset:
         return None
     return DivergingEpoch(epoch=epoch, end_offset=end_offset)

@@ -64,9 +64,9 @@ def fetch_as_replica(
     for part in tuple(session.outside):
         _take(context, part, node, broker_epoch, now)
     for topic in request.topics:
+        name = Uuid(topic.topic_id) if uses_topic_ids else topic.topic
         for asked in topic.partitions:
-            key = key_of(topic.topic, topic.topic_id, asked.partition, uses_topic_ids=uses_topic_ids)
-            part = session.ask(key, asked)
+            part = session.ask((name, asked.partition), asked)
             if is_early:  # the follower takes nothing for this partition from that response
                 part.told_high_watermark = part.told_log_start = UNKNOWN
             _take(context, part, node, broker_epoch, now)
@@ -102,15 +102,16 @@ def _take(context: Context, part: StandingPart, node: NodeId, broker_epoch: int,
     """Take over the position of a follower, unless it is to truncate its log first: such a fetch says nothing
     about the records of this log (KAFKA-13141).
     """
-    asked = part.asked
-    part.session.marked[part] = None  # whether there is news, the response shows
-    partition = _find(context, part)
+    asked, session = part.asked, part.session
+    session.marked[part] = None  # whether there is news, the response shows
+    partition = part.partition or _find(context, part)
     if partition is None:
         part.leave()
         return
     try:
         leader = partition.leader_for(asked.current_leader_epoch)
-        if node not in leader.followers:
+        progress = leader.followers.get(node)
+        if progress is None:
             # The metadata of one of the two brokers are older: the follower refreshes its own, as in Kafka.
             raise PartitionUnavailable(
                 ErrorCode.UNKNOWN_LEADER_EPOCH
@@ -130,14 +131,14 @@ def _take(context: Context, part: StandingPart, node: NodeId, broker_epoch: int,
                     log_start_offset=Offset(asked.log_start_offset),
                     now=now,
                 )
-        part.stand(partition, leader.progress_of(node))
+        part.stand(partition, progress)
         if node not in leader.isr.committed:
-            part.session.outside[part] = None
-        else:
-            part.session.outside.pop(part, None)
+            session.outside[part] = None
+        elif session.outside:
+            session.outside.pop(part, None)
     except PartitionUnavailable as unavailable:
         part.error = unavailable.code
-        part.session.outside.pop(part, None)
+        session.outside.pop(part, None)
         part.leave()
     except OffsetOutOfRange:
         part.error = ErrorCode.OFFSET_OUT_OF_RANGE
@@ -200,8 +201,11 @@ class _ParkedReplicaFetch:
         self._session.close()
 
     def _has_news(self) -> bool:
-        session = self._session
-        return any(part.has_news for part in (session.parts.values() if self._is_full else session.marked))
+        parts = self._session.parts.values() if self._is_full else self._session.marked
+        for part in parts:  # noqa: SIM110 - `any` costs two more calls
+            if part.has_news:
+                return True
+        return False
 
     def _response(self) -> FetchResponse:
         """What the marked parts, or all, have to say; they are marked further where it is not all."""
@@ -254,7 +258,11 @@ class _ParkedReplicaFetch:
             data.log_start_offset = log.log_start_offset
             if start < end and not part.is_awaiting:
                 most = min(asked.partition_max_bytes, room)
-                data.records = partition.disk.read(start, end, most, at_least_one=at_least_one) or b""
+                tail = log.tail(start)
+                if tail is not None and len(tail) <= most:
+                    data.records = tail
+                else:
+                    data.records = partition.disk.read(start, end, most, at_least_one=at_least_one) or b""
         except PartitionUnavailable as unavailable:
             data.error_code = unavailable.code
         except OffsetOutOfRange:
