@@ -376,7 +376,10 @@ def empty_epoch_stays() -> Planted:
         yield
 
 
-@mutation("26 the latest offset is told before the epoch's start is committed (KIP-207)", "tests/broker")
+@mutation(
+    "26 the latest offset is told before the epoch's start is committed (KIP-207)",
+    "tests/broker/test_disasters.py",
+)
 def latest_too_soon() -> Planted:
     original = offsets._answer
 
