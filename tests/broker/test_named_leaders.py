@@ -4,7 +4,13 @@ from sparklog.errors import ErrorCode
 from sparklog.model import NodeId, Uuid
 from sparklog.record.batch import build_batch
 from sparklog.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
-from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from sparklog.wire.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
 from sparklog.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -78,9 +84,7 @@ class Moving:
         """Elect the preferred leader, and let the turn end in which the former one learns of that."""
         client = self.cluster.nodes[NodeId(self.preferred)].connect()
         partitions = [TopicPartitions(topic="t", partitions=[0])]
-        request = ElectLeadersRequest(
-            election_type=PREFERRED, topic_partitions=partitions, timeout_ms=10_000
-        )
+        request = ElectLeadersRequest(election_type=PREFERRED, topic_partitions=partitions, timeout_ms=10_000)
         client.send(request, 2, ElectLeadersResponse)
         former = self.cluster.replica(self.leader)
         assert former is not None
