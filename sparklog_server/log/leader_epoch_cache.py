@@ -73,7 +73,7 @@ class LeaderEpochCache:
     def truncate_start(self, offset: Offset) -> None:
         """Remove the epochs that ended before `offset`; the epoch of `offset` begins there now."""
         keep = bisect_right(self._starts, offset) - 1
-        if keep >= 0 and self._starts[keep] < offset:
+        if keep > 0 or (keep == 0 and self._starts[0] < offset):
             del self._epochs[:keep]
             del self._starts[:keep]
             self._starts[0] = offset

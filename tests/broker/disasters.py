@@ -11,6 +11,7 @@
     show                           the metadata, and a line a replica: its log as value/epoch
     fetch A offset=1 [epoch=0] [last=0]   fetch as a consumer, with its leader and last fetched epoch
     end A of=0 [epoch=0]           ask for the end offset of an epoch
+    latest A [version=7]           ask for the latest offset as a consumer, by a version of ListOffsets
 
 The paths between brokers have no faults here: a broker is cut off by a pause.
 """
@@ -26,6 +27,7 @@ from sparklog.wire.messages.create_topics import (
 )
 from sparklog.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
 from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from sparklog.wire.messages.list_offsets import ListOffsetsResponse
 from sparklog.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
@@ -38,6 +40,7 @@ from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.replica.partition import Partition
 from sparklog_server.simulation.cluster import SimulatedNode
 from tests.broker.clusters import Cluster
+from tests.broker.world import latest, listed
 from tests.story import arguments
 
 _NODES = {"A": 2, "B": 3, "C": 4}
@@ -77,6 +80,8 @@ class Disaster:
                 return [f"-> {self._fetch(names[0], given)}"]
             case "end":
                 return [f"-> {self._end_of_epoch(names[0], given)}"]
+            case "latest":
+                return [f"-> {self._latest(names[0], int(given.get('version', 7)))}"]
             case _:
                 for one in names:
                     self._change(name, one)
@@ -194,6 +199,10 @@ class Disaster:
         if found.error_code != ErrorCode.NONE:
             return _told(found.error_code)
         return f"epoch {found.leader_epoch} ended at {found.end_offset}"
+
+    def _latest(self, name: str, version: int) -> str:
+        code, offset = listed(self._ask(self._node(name), latest("t"), version, ListOffsetsResponse))
+        return _told(code) if code != ErrorCode.NONE else str(offset)
 
 
 def _records(replica: Partition) -> list[str]:

@@ -3,6 +3,7 @@
 import pytest
 
 from sparklog.errors import ErrorCode
+from sparklog.model import NodeId
 from sparklog.wire.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -19,6 +20,9 @@ from sparklog.wire.messages.offset_for_leader_epoch import (
 )
 from sparklog.wire.messages.produce import ProduceResponse
 from sparklog_server.simulation.cluster import SimulatedConnection
+from tests.broker.clusters import Cluster
+from tests.broker.test_replicated_logs import delete
+from tests.broker.test_replication import replicated
 from tests.broker.world import ACKS_ALL, PRODUCE_BY_NAME, World, latest, produce, produced
 
 
@@ -132,3 +136,58 @@ def test_a_fetch_behind_an_epoch_that_nobody_knows_is_out_of_range(
 ) -> None:
     world, client, first = two_epochs
     assert fetched(world, client, 2, first + 7).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def moved(cluster: Cluster) -> None:
+    """Kill the leader, and start it again once another replica leads."""
+    leader = cluster.leading()
+    assert leader is not None
+    cluster.nodes[NodeId(leader)].kill(is_power_cut=False)
+    cluster.run_until(lambda: cluster.leading() not in (None, leader))
+    cluster.nodes[NodeId(leader)].start()
+    cluster.run_until(lambda: cluster.isr() == {1, 2, 3})
+
+
+def fetched_as(
+    cluster: Cluster, replica_id: int, offset: int, last_fetched_epoch: int, leader_epoch: int
+) -> PartitionData:
+    """What the leader answers to a fetch of a replica, or of a consumer (-1)."""
+    client = cluster.nodes[NodeId(cluster.leading() or 0)].connect()
+    part = FetchPartition(
+        partition=0,
+        current_leader_epoch=leader_epoch,
+        fetch_offset=offset,
+        last_fetched_epoch=last_fetched_epoch,
+        partition_max_bytes=1 << 20,
+    )
+    topics = [FetchTopic(topic="t", partitions=[part])]
+    request = FetchRequest(replica_id=replica_id, session_epoch=-1, topics=topics)
+    client.send(request, 12, FetchResponse)
+    cluster.run_until(lambda: bool(client.replies))
+    answer = client.replies[0]
+    assert isinstance(answer, FetchResponse)
+    return answer.responses[0].partitions[0]
+
+
+@pytest.mark.parametrize("is_follower", [True, False])
+def test_a_fetch_below_the_log_start_is_out_of_range_though_the_epochs_diverge(*, is_follower: bool) -> None:
+    cluster = replicated()
+    moved(cluster)
+    assert cluster.write(b"a", b"b") == 0
+    for _ in range(2):
+        moved(cluster)
+    assert cluster.write(b"c") == 0
+    leader = cluster.leading()
+    replica = None if leader is None else cluster.replica(leader)
+    assert leader is not None
+    assert replica is not None
+    (first, _), (second, start) = replica.log.epochs.entries
+    assert (first + 1 < second, start) == (True, 2)
+    delete(cluster, 1)
+    reader = next(node for node in (1, 2, 3) if node != leader) if is_follower else -1
+    part = fetched_as(cluster, reader, 1, second - 1, second)
+    assert part.diverging_epoch is not None
+    assert (part.diverging_epoch.epoch, part.diverging_epoch.end_offset) == (first, 2)
+    # KAFKA-12996: a truncation to 2 would leave the follower below the log start, to ask the same again.
+    part = fetched_as(cluster, reader, 0, second - 1, second)
+    assert (part.error_code, part.diverging_epoch) == (ErrorCode.OFFSET_OUT_OF_RANGE, None)

@@ -2,6 +2,8 @@
 the same from all.
 """
 
+from itertools import pairwise
+
 import pytest
 
 from sparklog.model import NodeId, Offset
@@ -11,6 +13,7 @@ from sparklog.wire.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
+from sparklog_server.simulation.disk import NO_SPACE
 from tests.broker.clusters import Cluster
 from tests.broker.test_replication import replicated
 from tests.log.logs import records_of
@@ -172,6 +175,37 @@ def test_a_log_that_begins_anew_waits_for_room_on_a_full_disk() -> None:
     assert not [line for line in node.trace if "offline" in line]
     node.disk.capacity_bytes = None
     cluster.run_until(lambda: cluster.isr() == {1, 2, 3})
+
+
+def test_a_partition_for_which_a_follower_has_no_room_is_retried_and_the_others_go_on() -> None:
+    cluster = replicated(6, replica_fetch_backoff_ms="1500")
+    full = next(one for one in range(1, 6) if cluster.leading(partition=one) == cluster.leading())
+    node = cluster.nodes[NodeId(next(one for one in (1, 2, 3) if one != cluster.leading()))]
+    tried_us: list[int] = []
+
+    def fault(call: str, path: str) -> str | None:
+        if call != "append" or f"/t-{full}/" not in path:
+            return None
+        tried_us.append(cluster.clock.now.mono_us)
+        return NO_SPACE
+
+    node.disk.fault = fault
+    assert cluster.write(b"a", partition=full, acks=1) == 0
+    cluster.run(10)
+    for _ in range(10):
+        begun_us = cluster.clock.now.mono_us
+        assert cluster.write(b"b") == 0  # of the same leader, and with acks=all
+        assert cluster.clock.now.mono_us - begun_us < 100_000
+        cluster.run(600)
+    pauses = [after - before for before, after in pairwise(tried_us)]
+    assert len(pauses) >= 3
+    assert all(1_500_000 <= pause < 1_600_000 for pause in pauses)
+    assert not [line for line in node.trace if "offline" in line]
+    node.disk.fault = None
+    begun_us = cluster.clock.now.mono_us
+    assert cluster.write(b"c", partition=full) == 0
+    assert cluster.clock.now.mono_us - begun_us < 1_700_000
+    assert cluster.isr(partition=full) == {1, 2, 3}
 
 
 def test_deleted_records_are_gone_from_every_replica_before_the_answer() -> None:

@@ -10,7 +10,9 @@ from sparklog.wire.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from sparklog.wire.messages.list_offsets import ListOffsetsResponse
 from tests.broker.clusters import Cluster
+from tests.broker.world import latest, listed
 
 
 def replicated(partitions: int = 1, **given: str) -> Cluster:
@@ -88,6 +90,22 @@ def test_records_that_only_the_old_leader_has_are_truncated() -> None:
     cluster.run_until(lambda: cluster.isr() == {1, 2, 3})
     cluster.run(1000)
     assert [cluster.values(node) for node in (1, 2, 3)] == [[b"a", b"b"]] * 3
+
+
+def test_a_follower_is_told_the_log_end_as_the_latest_offset_and_a_consumer_the_high_watermark() -> None:
+    cluster = replicated()
+    leader = cluster.leading()
+    assert leader is not None
+    assert cluster.write(b"a") == 0
+    cluster.forget_fetches(leader)
+    assert cluster.write(b"b", acks=1) == 0
+    client = cluster.nodes[NodeId(leader)].connect()
+    for reader in (next(node for node in (1, 2, 3) if node != leader), -1):
+        request = latest("t")
+        request.replica_id = reader
+        client.send(request, 7, ListOffsetsResponse)
+    cluster.run(1)
+    assert [listed(answer) for answer in client.replies] == [(0, 2), (0, 1)]
 
 
 def bystander(cluster: Cluster) -> int:

@@ -44,6 +44,8 @@ def test_truncation_forgets_at_either_end() -> None:
     epochs = cache((1, 0), (2, 10), (3, 20))
     epochs.truncate_end(Offset(20))
     assert epochs.entries == [(1, 0), (2, 10)]
+    epochs.truncate_start(Offset(10))
+    assert epochs.entries == [(2, 10)]
     epochs.truncate_start(Offset(12))
     assert epochs.entries == [(2, 12)]
 

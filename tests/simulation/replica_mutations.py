@@ -24,7 +24,7 @@ from sparklog_server.controller import broker_changes, brokers, in_sync
 from sparklog_server.coordinator.active_shard import ActiveShard
 from sparklog_server.coordinator.runtime import CoordinatorRuntime
 from sparklog_server.log import held_transactions
-from sparklog_server.log.partition_log import PartitionLog
+from sparklog_server.log.partition_log import OffsetOutOfRange, PartitionLog
 from sparklog_server.log.producer_state import ProducerState
 from sparklog_server.log.truncation import Truncation
 from sparklog_server.metadata.entries import PartitionImage
@@ -264,17 +264,24 @@ def watermark_below_start() -> Planted:
         yield
 
 
-@mutation("17 divergence is looked for before the offset is (KAFKA-12996)")
+@mutation(
+    "17 divergence is looked for before the offset is (KAFKA-12996)", "tests/broker/test_leader_epochs.py"
+)
 def divergence_first() -> Planted:
     def divergence(partition: Partition, asked: FetchPartition) -> DivergingEpoch | None:
         if asked.last_fetched_epoch < 0:
             return None
         end, epoch = partition.log.end_offset_for_epoch(LeaderEpoch(asked.last_fetched_epoch))
+        if epoch < 0:
+            raise OffsetOutOfRange
         if epoch == asked.last_fetched_epoch and end >= asked.fetch_offset:
             return None
         return DivergingEpoch(epoch=epoch, end_offset=end)
 
-    with patch.object(replica_fetch, "divergence", divergence):
+    with (
+        patch.object(replica_fetch, "divergence", divergence),
+        patch.object(fetch, "divergence", divergence),
+    ):
         yield
 
 
@@ -395,7 +402,10 @@ def empty_epoch_stays() -> Planted:
         yield
 
 
-@mutation("26 the latest offset is told before the epoch's start is committed (KIP-207)", "tests/broker")
+@mutation(
+    "26 the latest offset is told before the epoch's start is committed (KIP-207)",
+    "tests/broker/test_disasters.py",
+)
 def latest_too_soon() -> Planted:
     original = offsets._answer
 
