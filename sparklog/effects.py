@@ -139,7 +139,7 @@ def take_all(steps: Steps[Result]) -> Result:
         return cast(Result, end.value)
 
 
-class Run(msgspec.Struct, gc=False, frozen=True):
+class Run(msgspec.Struct, frozen=True):
     """Run a job outside the event loop: a function over immutable inputs and the disk; its result returns
     through `finished`.
 

@@ -59,7 +59,7 @@ class Answer(msgspec.Struct, gc=False):
     error: SparklogError | None = None
 
 
-class _InFlight(msgspec.Struct, gc=False):
+class _InFlight(msgspec.Struct):
     api: Api
     version: int
     correlation_id: int

@@ -49,7 +49,7 @@ RESPONSE_BYTES_MAX: Final = 128 << 20
 """A longer response ends its link."""
 
 
-class _Request(msgspec.Struct, gc=False, eq=False):
+class _Request(msgspec.Struct, eq=False):
     message: Message
     then: Answered
     deadline: Micros

@@ -35,6 +35,10 @@ from sparklog_server.simulation.world import Machine, Process, Violation, World
 
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAw"
 _CHECK_MS = 60_000
+"""Within so long after the end everything is in order."""
+_STEP_MS = 1_000
+_STAYS_MS = 10_000
+"""What is in order stays so for as long: longer than the sessions of brokers last."""
 _FENCED_WITHIN_MS = 1_000
 _REPLICAS = 3
 _IN_SYNC_MIN = 2
@@ -184,12 +188,25 @@ class _Run:
         self._run_until(scenario.end_ms)
         self.notes.is_over = True
         reached = self.watch.reached
-        self._run_until(scenario.end_ms + _CHECK_MS)
-        self._check_nodes(reached)
-        if not self.notes.lost:
-            self._check_replicas()
+        for ms in range(scenario.end_ms, scenario.end_ms + _CHECK_MS, _STEP_MS):
+            self._run_until(ms + _STEP_MS)
+            if self._unsettled(reached) is None:
+                self._run_until(ms + _STEP_MS + _STAYS_MS)
+                break
+        if (violation := self._unsettled(reached)) is not None:
+            raise violation
+
+    def _unsettled(self, reached: Offset) -> Violation | None:
+        """What the end still lacks; what holds at last has to stay so."""
+        try:
+            self._check_nodes(reached)
+            if not self.notes.lost:
+                self._check_replicas()
+        except Violation as violation:
+            return violation
         if not (self.notes.is_checked and self.notes.is_concluded):
-            raise Violation("not-readable", "the records cannot be read after the end")
+            return Violation("not-readable", "the records cannot be read after the end")
+        return None
 
     def _serve_in_core(self) -> None:
         """The core is healed. Where brokers soon count as dead, it serves them. Raises Violation."""

@@ -12,7 +12,7 @@ It is stricter than any real disk: syncing one file makes no other file durable,
 on its own.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from typing import NamedTuple, TypeVar
 
@@ -185,6 +185,29 @@ class SimulatedFile:
 _UNBOUNDED_BYTES = 1 << 40
 
 
+class _Names(dict[str, _Named]):
+    """What is at each path. `inside` has the names in each directory, as listing all paths takes long."""
+
+    def __init__(self, names: Mapping[str, _Named]) -> None:
+        super().__init__()
+        self.inside: dict[str, set[str]] = {}
+        for path, named in names.items():
+            self[path] = named
+
+    def __setitem__(self, path: str, named: _Named) -> None:
+        directory, slash, name = path.rpartition("/")
+        if slash and path not in self:
+            self.inside.setdefault(directory, set()).add(name)
+        super().__setitem__(path, named)
+
+    def take(self, path: str) -> _Named | None:
+        """Remove a path and return what was there."""
+        directory, slash, name = path.rpartition("/")
+        if slash and path in self:
+            self.inside[directory].remove(name)
+        return self.pop(path, None)
+
+
 class SimulatedDisk:
     """Files in memory.
 
@@ -200,9 +223,9 @@ class SimulatedDisk:
         self.boot = 0
         self._power_cuts = 0
         self.used_bytes = 0
-        self._directories: dict[str, None] = {}
-        self._live: dict[str, _Content] = {}
-        self._durable: dict[str, _Content] = {}
+        self._directories = _Names[None]({})
+        self._live = _Names[_Content]({})
+        self._durable = _Names[_Content]({})
         self._unlasting: list[tuple[str, str]] = []  # renames that a crash may undo
         self._unlasting_removals: dict[str, _Content] = {}
         self._locked: dict[str, None] = {}
@@ -228,7 +251,7 @@ class SimulatedDisk:
         for path, content in self._unlasting_removals.items():
             if random.random() < 0.5:
                 self._durable[path] = content
-                self._directories.setdefault(_parent(path))
+                self._directories[_parent(path)] = None
         self._unlasting_removals.clear()
         survivors = dict(self._durable)
         for path in sorted(self._live):
@@ -236,8 +259,8 @@ class SimulatedDisk:
                 survivors[path] = self._live[path]
         for path in sorted(survivors):
             survivors[path].crash(random)
-        self._live = survivors
-        self._durable = dict(survivors)
+        self._live = _Names(survivors)
+        self._durable = _Names(survivors)
         self.used_bytes = sum(len(content.live) for content in survivors.values())
 
     def restart(self) -> None:
@@ -264,9 +287,9 @@ class SimulatedDisk:
         self._power_cuts += 1
         self._unlasting.clear()
         self._unlasting_removals.clear()
-        self._directories = dict(image.directories)
-        self._live = {path: _Content(content) for path, content in image.files.items()}
-        self._durable = dict(self._live)
+        self._directories = _Names(image.directories)
+        self._live = _Names({path: _Content(content) for path, content in image.files.items()})
+        self._durable = _Names(self._live)
         self.used_bytes = sum(map(len, image.files.values()))
 
     def wipe(self) -> None:
@@ -351,9 +374,11 @@ class SimulatedDisk:
         self._unlasting = [(was, now) for was, now in self._unlasting if _parent(now) != directory]
 
     @staticmethod
-    def _move(names: dict[str, _Named], old: str, new: str) -> None:
+    def _move(names: _Names[_Named], old: str, new: str) -> None:
         for path in _within(names, old) if old != new else ():
-            names[new + path[len(old) :]] = names.pop(path)
+            named = names[path]
+            names.take(path)
+            names[new + path[len(old) :]] = named
 
     def rename_all(self, moves: Sequence[tuple[str, str]]) -> None:
         """Rename (from, to) in this order; a crash before the last may undo any of them."""
@@ -389,26 +414,21 @@ class SimulatedDisk:
                     self._unlasting_removals[file] = self._durable[file]
                 self._drop(file)
             for directory in _within(self._directories, path):
-                del self._directories[directory]
+                self._directories.take(directory)
         self._unlasting_removals.clear()
 
     def _drop(self, path: str) -> None:
-        content = self._live.pop(path, None)
-        self._durable.pop(path, None)
+        content = self._live.take(path)
+        self._durable.take(path)
         if content is not None:
             self.used_bytes -= len(content.live)
 
     def list(self, directory: str) -> list[str]:
         """The names in a directory, sorted; empty if it is missing, or none."""
         self.check("list", directory)
-        prefix = f"{directory}/"
-        inside = [
-            path[len(prefix) :]
-            for names in (self._live, self._directories)
-            for path in names
-            if path.startswith(prefix)
-        ]
-        return sorted(name for name in inside if "/" not in name)
+        return sorted(
+            name for names in (self._live, self._directories) for name in names.inside.get(directory, ())
+        )
 
     def room(self, directory: str) -> tuple[int, int]:
         """(total, usable) bytes: all directories lie in one file system."""
@@ -424,7 +444,7 @@ class SimulatedDisk:
             while at and at not in self._directories:
                 self._directories[at] = None
                 at = _parent(at)
-            self._directories.setdefault("", None)
+            self._directories[""] = None
 
     def sync(self, files: Sequence[DiskFile]) -> None:
         """Make content, names and places of these files durable."""
@@ -445,8 +465,9 @@ class SimulatedDisk:
             content.finish()
             if file.place is not None and self._live.get(file.path) is file.content:
                 self._drop(file.place)
-                self._live[file.place] = self._live.pop(file.path)
-                self._durable.pop(file.path, None)
+                self._live.take(file.path)
+                self._live[file.place] = file.content
+                self._durable.take(file.path)
                 file.path, file.place = file.place, None
             if self._live.get(file.path) is file.content:
                 self._durable[file.path] = file.content

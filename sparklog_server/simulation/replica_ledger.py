@@ -13,6 +13,8 @@ from sparklog_server.simulation.ledger import Committed, Ledger
 from sparklog_server.simulation.world import Violation
 
 _READ_BYTES: Final = 1 << 20
+_Facts = tuple[Offset, Offset, Offset, LeaderEpoch | None]
+"""Of a replica: the start and the end of its log, its high watermark, and the epoch that it leads."""
 
 
 class ReplicaLedger:
@@ -25,9 +27,11 @@ class ReplicaLedger:
         self.watched = watched
         self.cuts = 0
         self._ledgers = {one: Ledger() for one in watched}
+        self._topics = tuple(dict.fromkeys(one.topic for one in watched))
         self._leaders: dict[tuple[TopicPartition, int], NodeId] = {}
         self._shown: dict[tuple[NodeId, TopicPartition], Offset] = {}  # the high watermark at the last check
         self._ends: dict[tuple[NodeId, TopicPartition], Offset] = {}
+        self._checked: dict[NodeId, dict[TopicPartition, _Facts]] = {}  # at the last check
 
     @property
     def led(self) -> int:
@@ -40,16 +44,27 @@ class ReplicaLedger:
 
     def ended(self, node: NodeId) -> None:
         """The process of the node has ended: the next one is checked from the start of its logs."""
+        self._checked.pop(node, None)
         for one in self._ledgers:
             self._shown.pop((node, one), None)
             self._ends.pop((node, one), None)
 
     def check(self, node: NodeId, partitions: Partitions) -> None:
         """Check the replicas that have changed in a turn. Raises Violation."""
-        for at, ledger in self._ledgers.items():
-            partition = partitions.find(at.topic, at.partition)
-            if partition is not None and not partition.log.is_closed:
-                self._check(node, at, partition, ledger)
+        checked = self._checked.setdefault(node, {})
+        for topic in self._topics:
+            for partition in partitions._by_topic.get(topic, {}).values():
+                log, leader, high_watermark = partition.log, partition.leader, partition.high_watermark
+                if log.is_closed:
+                    continue
+                at, end = partition.topic_partition, log.log_end_offset
+                if leader is not None and high_watermark < end:
+                    _check_watermark(node, partition, leader)
+                epoch = None if leader is None else leader.leader_epoch
+                facts = log.log_start_offset, end, high_watermark, epoch
+                if facts != checked.get(at):
+                    self._check(node, at, partition, self._ledgers[at])
+                    checked[at] = facts
 
     def _check(self, node: NodeId, at: TopicPartition, partition: Partition, ledger: Ledger) -> None:
         log_end, high_watermark = partition.log.log_end_offset, partition.high_watermark
@@ -60,7 +75,6 @@ class ReplicaLedger:
             if self._leaders.setdefault((at, epoch), node) != node:
                 others = self._leaders[at, epoch]
                 raise Violation("two-leaders", f"{at} in epoch {epoch}: nodes {others} and {node}")
-            _check_watermark(node, partition, partition.leader)
         key = node, at
         self.cuts += log_end < self._ends.get(key, Offset(0))
         self._ends[key] = log_end
@@ -88,9 +102,9 @@ def _check_watermark(node: NodeId, partition: Partition, leader: LeaderReplica) 
     """The high watermark does not wait for an event that need not come: it has reached the end that the
     leader has, and every follower that is in sync, or may be.
     """
-    if partition._is_held or not partition.has_enough_in_sync:
-        return
     end = partition.durability.acknowledged_end
+    if partition.high_watermark >= end or partition._is_held or not partition.has_enough_in_sync:
+        return
     for follower, progress in leader.followers.items():
         may_count = partition._rules.is_eligible(follower, progress.broker_epoch, progress.directory)
         if follower in leader.isr.maximal or may_count:

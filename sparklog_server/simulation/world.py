@@ -117,6 +117,7 @@ class Machine:
         self._missed: list[Callable[[], None]] = []  # events of a paused process
         self._sessions = 0
         self._ends: dict[LinkId | SessionId, End] = {}
+        self._deadline_us: Micros | None = None  # of the process, since its last turn
         self._ring_us: int | None = None
         self._ticked_us = 0
         self._ticks = 0  # at `_ticked_us`
@@ -307,7 +308,7 @@ class Machine:
                 return
         process = self.process
         assert process is not None
-        deadline = process.deadline()
+        deadline = self._deadline_us = process.deadline()
         if deadline is not None:
             at_us = max(self.clock.world_us(deadline), self.world.clock.us)
             if self._ring_us is None or at_us < self._ring_us:
@@ -327,7 +328,7 @@ class Machine:
         if self._ring_us is not None and self._ring_us > self.world.clock.us:
             return  # a later timer is set
         self._ring_us = None
-        deadline = self.process.deadline()
+        deadline = self._deadline_us
         if deadline is None:
             return
         now = self.clock.now
