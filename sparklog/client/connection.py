@@ -180,7 +180,7 @@ class Connection:
         """
         assert self.state is State.READY
         assert len(self._in_flight) < self.in_flight_max
-        api = api_of(type(message))
+        api = _APIS_BY_REQUEST.get(type(message)) or api_of(type(message))
         version = self.version_for(api, version_max=version_max)
         self._send(api, message, version, token, deadline, expects_reply=expects_reply)
 

@@ -383,7 +383,7 @@ class Broker:
                 continue
             elif (
                 context.controllers is not None
-                and self._controller_epoch != quorum.epoch
+                and self._controller_epoch != quorum.raft.state.epoch  # `quorum.epoch` is two calls
                 and not sessions.is_stopping
             ):
                 self._controller_epoch = quorum.epoch

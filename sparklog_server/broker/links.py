@@ -110,7 +110,7 @@ class Links:
                 self._answer(then, Loss.CROWDED)
                 return
             link = self._open(address, purpose, deadline)
-        if len(link.waiting) + link.connection.in_flight >= WAITING_MAX:
+        if link.waiting and len(link.waiting) + link.connection.in_flight >= WAITING_MAX:
             self._answer(then, Loss.CROWDED)
             return
         link.waiting.append(_Request(request, then, deadline, version_max))

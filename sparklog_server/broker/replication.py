@@ -156,7 +156,9 @@ class Replication:
             self.deadline_us = due_us  # nothing is fetched before the registration
             return
         for fetcher in self._fetchers.values():
-            due_us = earlier(due_us, fetcher.deadline())
+            fetch_us = fetcher.deadline()
+            if fetch_us is not None:
+                due_us = earlier(due_us, fetch_us)
         self.deadline_us = due_us
 
     def published(self, delta: MetadataDelta, now: Instant) -> None:

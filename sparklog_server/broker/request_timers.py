@@ -49,8 +49,13 @@ class RequestTimers:
 
     def deadline(self) -> Micros | None:
         """The earliest timeout of a request that still waits for an answer."""
-        while self._heap and not _is_awaited(self._heap[0][2]):
-            self._pop()
+        heap = self._heap
+        while heap:
+            call = heap[0][2].call
+            if call.answer is None and not call.session.is_closing:  # `_is_awaited`, without a call for each
+                break
+            heappop(heap)
+        self.next_us = heap[0][0] if heap else None
         return self.next_us
 
     def _pop(self) -> Waiting:

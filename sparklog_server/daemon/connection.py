@@ -238,7 +238,12 @@ class Connection:
         try:
             if len(waiting) == 1 and type(waiting[0]) is bytes:
                 # The common case, one small reply: one system call and no lists.
-                self._drop(self.transport.send(waiting[0]))
+                sent = self.transport.send(waiting[0])
+                if sent < waiting_bytes:
+                    self._drop(sent)
+                else:
+                    waiting.clear()
+                    self._waiting_bytes = self._sent_bytes = self._resident_limit = 0
             budget = self._owner.turn_bytes
             while waiting and budget > 0 and not self._is_reading_ahead:
                 budget -= self._send_first()

@@ -17,6 +17,7 @@ import select
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from threading import Lock
 from typing import Final, Protocol
 
@@ -61,9 +62,7 @@ class _Epoll:
         self.modify = self._epoll.modify
         self.unregister = self._epoll.unregister
         self.close = self._epoll.close
-
-    def wait(self, timeout_s: float | None) -> list[tuple[int, int]]:
-        return self._epoll.poll(timeout_s, EVENTS_PER_TURN)
+        self.wait = partial(self._epoll.poll, maxevents=EVENTS_PER_TURN)
 
 
 class _PortablePoll:

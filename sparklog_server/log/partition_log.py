@@ -254,11 +254,10 @@ class PartitionLog:
         settings = self._settings
         while found:
             begin, first = found[0]
-            size, count = whole_that_fit(found, settings.segment_bytes)
+            size, count, max_timestamp = whole_that_fit(found, settings.segment_bytes)
             batches, found = found[:count], found[count:]
             last = batches[-1][1]
             last_offset = last.base_offset + last.last_offset_delta
-            max_timestamp = max([header.max_timestamp for _, header in batches])
             active = self._segment_for(size, Offset(first.base_offset), last_offset, max_timestamp, now)
             ended = self._transactions.judge(view, batches)
             at, files = self.segments.write(view[begin : begin + size], first.base_offset, ended.aborted)

@@ -52,18 +52,20 @@ def rolls_after_ms(active: Segment, settings: LogConfig, max_timestamp: int) -> 
     return first_timestamp + _age_max_ms(active, settings) if first_timestamp >= 0 else NOT_KNOWN
 
 
-def whole_that_fit(found: list[tuple[int, BatchHeader]], segment_bytes: int) -> tuple[int, int]:
-    """The bytes and the number of the first batches that fit into one segment; at least one, so that its size
-    can be refused.
+def whole_that_fit(found: list[tuple[int, BatchHeader]], segment_bytes: int) -> tuple[int, int, int]:
+    """The bytes, the number and the greatest timestamp of the first batches that fit into one segment; at
+    least one, so that its size can be refused.
     """
-    size, count, first_offset = 0, 0, found[0][1].base_offset
+    size, count, first_offset, max_timestamp = 0, 0, found[0][1].base_offset, NO_TIMESTAMP
     for _, header in found:
         length = header.length + LENGTH_OVERHEAD
         relative_offset = header.base_offset + header.last_offset_delta - first_offset
         if count and (size + length > segment_bytes or relative_offset > RELATIVE_OFFSET_MAX):
             break
         size, count = size + length, count + 1
-    return size, count
+        if header.max_timestamp > max_timestamp:
+            max_timestamp = header.max_timestamp
+    return size, count, max_timestamp
 
 
 def _age_max_ms(active: Segment, settings: LogConfig) -> int:

@@ -240,7 +240,10 @@ class Fetcher:
         awaits_sync = False
         for key in self._changed:
             follower = self._followers.get(key)
-            if follower is not None and follower.awaits_sync and follower.phase is Phase.FETCHING:
+            if follower is None or follower.phase is not Phase.FETCHING:
+                continue
+            durability = follower.partition.durability
+            if durability.waits_for_sync and durability.is_sync_awaited:
                 awaits_sync = True
                 break
         if not awaits_sync or (self._held_until_us is not None and self._held_until_us <= now.mono_us):

@@ -85,13 +85,8 @@ class Follower:
     @property
     def is_fetchable(self) -> bool:
         """Whether to fetch the partition now."""
-        return self.phase is Phase.FETCHING and not self.awaits_sync
-
-    @property
-    def awaits_sync(self) -> bool:
-        """Whether records here count only once a sync is done."""
         durability = self.partition.durability
-        return durability.waits_for_sync and durability.is_sync_awaited
+        return self.phase is Phase.FETCHING and not (durability.waits_for_sync and durability.is_sync_awaited)
 
     def position(self) -> Position:
         """The position of the next fetch."""

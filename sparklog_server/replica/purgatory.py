@@ -41,7 +41,7 @@ class Purgatory:
         """Keep `waiter` until the high watermark reaches `until`. Raises PurgatoryFull, except where
         `is_ours` says that the broker itself waits.
         """
-        if len(self) >= self._limit and not is_ours:
+        if len(self.heap) + len(self.watchers) >= self._limit and not is_ours:
             raise PurgatoryFull
         self._sequence += 1
         heappush(self.heap, (until, self._sequence, waiter))

@@ -31,7 +31,7 @@ class Parked(Protocol):
     """The request of a session that waits for news."""
 
     def released(self) -> None:
-        """There is news."""
+        """There is news: the response leaves in this turn."""
 
 
 class StandingPart:

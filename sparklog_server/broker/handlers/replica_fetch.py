@@ -190,7 +190,7 @@ class _ParkedReplicaFetch:
         self._context.woken[self] = None
 
     def woken(self, now: Instant) -> FetchResponse | None:
-        return self._answer or (self._response() if self._has_news() else None)
+        return self._answer or self._response()
 
     def expired(self, now: Instant) -> FetchResponse:
         return self._answer or self._response()
