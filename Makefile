@@ -16,7 +16,7 @@ help:
 	@echo 'make demo       the main job on real flights: Spark, a topic, a stream, a Delta table; under two minutes'
 	@echo 'make notebooks  run every notebook, and write them for Jupyter with what they showed into build/notebooks'
 	@echo 'make test       all tests but the long ones'
-	@echo 'make test-long  whole matrices, many seeds and random examples (SEEDS=n FROM=m for simulated quorums only)'
+	@echo 'make test-long  whole matrices, many seeds and random examples (SEEDS=n FROM=m WORLD=raft|cluster|replica for that simulation only)'
 	@echo 'make spark-versions  try the wheel with Spark 4.0 to 4.3, each in an environment of its own (VERSIONS="4.0 4.3" to choose)'
 	@echo 'make lint       ruff, mypy strict, the layer and determinism tests'
 	@echo 'make bench      every benchmark, tables and JSON (BENCH="produce fetch -- --against kafka" to choose)'
@@ -99,13 +99,14 @@ test-spark:
 test-rest:
 	@$(PY) -m pytest -m 'not spark and not long'
 
-# With SEEDS=n: only n seeds of the simulated quorum, after those of the last run, or from seed FROM on.
+# With SEEDS=n: only n seeds of one simulation, of quorums (raft, the default), whole clusters or replication (replica), after those of
+# its last run, or from seed FROM on. build/simulation/WORLD.json has the tally of all runs.
 test-long: setup
 ifndef SEEDS
 	@SPARKLOG_EXAMPLES=1 $(PY) -m pytest -m long
 	@SPARKLOG_EXAMPLES=10 $(PY) -m pytest -m 'hypothesis and not long' --timeout 1200
 endif
-	@$(PY) -m tests.simulation.seeds --seeds $(or $(SEEDS),10000) $(if $(FROM),--from $(FROM))
+	@$(PY) -m tests.simulation.seeds --world $(or $(WORLD),raft) --seeds $(or $(SEEDS),10000) $(if $(FROM),--from $(FROM))
 
 spark-versions: wheels
 	@$(PY) -m tests.spark.versions $(VERSIONS)

@@ -267,13 +267,7 @@ class DecisionLog:
         """
         if self._partition_count:
             return
-        replicas = min(REPLICAS, len(self.admin.describe_cluster().nodes))
-        try:
-            self._create_topic(replicas)
-        except ItemsFailed as failed:
-            if failed.code is not ErrorCode.INVALID_REPLICATION_FACTOR or replicas == 1:
-                raise
-            self._create_topic(1)  # brokers of sparklog do not replicate yet
+        self._create_topic(min(REPLICAS, len(self.admin.describe_cluster().nodes)))
         policy = self.admin.describe_configs([TOPIC])[TOPIC]["cleanup.policy"].value
         if policy != "compact":
             raise SettingsError(

@@ -30,6 +30,7 @@ from sparklog.wire.messages.fetch import (
 from sparklog_server.log.validate import RecordsRefused
 from sparklog_server.replica.fetch_sessions import FIRST_EPOCH, FULL_FETCH, epoch_after
 from sparklog_server.replica.follower import FollowedKey, Follower, Phase, Position
+from sparklog_server.replica.throttle import Throttled
 from sparklog_server.replica.unavailable import PartitionUnavailable
 
 _FIRST_REST_US: Final = 20_000
@@ -96,8 +97,10 @@ class Fetcher:
         limits: FetchLimits,
         cutting: Cutting,
         trace: Callable[..., None],
+        throttled: Throttled | None = None,
     ) -> None:
         self.leader = leader
+        self._throttled = throttled
         self._in_flight: list[SentFetch] = []  # of this session, in the order in which they were sent
         self._node_id = node_id
         self._limits = limits
@@ -201,6 +204,8 @@ class Fetcher:
         changed: list[FollowedKey] = []
         for key in self._changed:
             follower = self._followers.get(key)
+            if follower is not None and follower.is_fetchable and self._throttled is not None:
+                self._rest_throttled(follower, self._throttled, now)
             if follower is not None and follower.is_fetchable:
                 if self._name(key, follower, topics):
                     changed.append(key)
@@ -232,6 +237,10 @@ class Fetcher:
         sent = SentFetch(request, frozenset(changed))
         self._in_flight.append(sent)
         return sent
+
+    def _rest_throttled(self, follower: Follower, throttled: Throttled, now: Instant) -> None:
+        if throttled(follower.partition.topic_partition):
+            self.rest(follower, self._limits.backoff_us, now)
 
     def _is_held(self, now: Instant) -> bool:
         """Whether to wait for a sync first: while the leader held the request, it would not learn that the

@@ -18,6 +18,7 @@ from sparklog.wire.schema import INT64_MAX
 from sparklog_server.replica.fetch_sessions import FIRST_EPOCH, UNUSED_US, PartKey, new_id
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.progress import NEVER, FollowerProgress
+from sparklog_server.replica.throttle import Throttled
 
 SESSIONS_PER_BROKER_MAX: Final = 64
 """How many sessions one follower may have: Kafka's brokers have one for each of `num.replica.fetchers`."""
@@ -81,6 +82,14 @@ class StandingPart:
             self.partition = None
 
     @property
+    def is_throttled(self) -> bool:
+        """Whether the follower is sent no records for now: it is not in the ISR, and a quota is used up."""
+        session, partition = self.session, self.partition
+        if session.throttled is None or partition is None or self not in session.outside:
+            return False
+        return session.throttled(partition.topic_partition)
+
+    @property
     def has_news(self) -> bool:
         """Whether the follower is told at once: of records, of an error or a divergence, of a high watermark
         that its readers wait for, or of a log start that a deletion waits for.
@@ -90,7 +99,7 @@ class StandingPart:
             return True
         asked, log = self.asked, partition.log
         return (
-            (asked.fetch_offset < log.log_end_offset and not self.is_awaiting)
+            (asked.fetch_offset < log.log_end_offset and not self.is_awaiting and not self.is_throttled)
             or asked.fetch_offset < log.log_start_offset
             or max(asked.high_watermark, self.told_high_watermark) < partition.high_watermark
             or self.told_log_start not in (UNKNOWN, log.log_start_offset)
@@ -161,7 +170,7 @@ class StandingPart:
 class ReplicaSession:
     """The session of one fetcher of a follower. `id` 0 is that of a request without a session; `marked` are
     the parts with news, those that waited longest first, `outside` those for which the follower is not in the
-    ISR; `fetched_us` is the time of its last request.
+    ISR; `fetched_us` is the time of its last request, `throttled` tells which partitions are throttled.
     """
 
     __slots__ = (
@@ -173,10 +182,14 @@ class ReplicaSession:
         "outside",
         "parked",
         "parts",
+        "throttled",
         "uses_topic_ids",
     )
 
-    def __init__(self, session_id: int, node: NodeId, *, uses_topic_ids: bool) -> None:
+    def __init__(
+        self, session_id: int, node: NodeId, *, uses_topic_ids: bool, throttled: Throttled | None = None
+    ) -> None:
+        self.throttled = throttled
         self.id = session_id
         self.node = node
         self.uses_topic_ids = uses_topic_ids
@@ -220,8 +233,9 @@ class ReplicaSession:
 class ReplicaSessions:
     """The sessions of all followers, at most `SESSIONS_PER_BROKER_MAX` for each."""
 
-    def __init__(self, entropy: Callable[[int], bytes]) -> None:
+    def __init__(self, entropy: Callable[[int], bytes], throttled: Throttled | None = None) -> None:
         self._entropy = entropy
+        self.throttled = throttled
         self._by_id: dict[int, ReplicaSession] = {}
 
     def __len__(self) -> int:
@@ -242,7 +256,9 @@ class ReplicaSessions:
         if len(own) >= SESSIONS_PER_BROKER_MAX:
             self.end(min(own, key=lambda one: (one.fetched_us, one.id)).id)
         session_id = new_id(self._entropy, self._by_id)
-        session = self._by_id[session_id] = ReplicaSession(session_id, node, uses_topic_ids=uses_topic_ids)
+        session = self._by_id[session_id] = ReplicaSession(
+            session_id, node, uses_topic_ids=uses_topic_ids, throttled=self.throttled
+        )
         return session
 
     def end(self, session_id: int) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from sparklog.errors import ErrorCode, code_of
 from sparklog.model import NodeId, TopicPartition
-from sparklog.record.batch import build_batch
+from sparklog.record.batch import build_batch, decode_records
 from sparklog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from sparklog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -250,6 +250,41 @@ def test_a_transaction_spans_the_partitions_of_all_nodes(*, commit: bool) -> Non
         # The record and the marker.
         after = [client.end_offset("t", index, _READ_COMMITTED) for index in range(_PARTITIONS)]
         assert after == [offset + 2 for offset in before]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_follower_shows_read_committed_consumers_no_open_transaction(*, commit: bool) -> None:
+    cluster, client = formed(replicas=3)
+    leader = client.leader_number("t", 0)
+    follower = next(node for number, node in cluster.nodes.items() if number != leader)
+    producer = Producer(client, "id", follower)
+    assert cluster.write(b"a") == NONE
+    assert producer.produce("t", 0, b"b") is NONE
+    assert cluster.write(b"c") == NONE
+    cluster.run(1_000)
+
+    def read(isolation: int) -> tuple[int, list[bytes | None], list[tuple[int, int]]]:
+        """(last stable offset, values, aborted transactions) at the follower."""
+        parts = [FetchPartition(partition=0, partition_max_bytes=1 << 20)]
+        request = FetchRequest(
+            isolation_level=isolation, session_epoch=-1, topics=[FetchTopic(topic="t", partitions=parts)]
+        )
+        answer = client.ask(follower, request, 12, FetchResponse)
+        assert isinstance(answer, FetchResponse)
+        (part,) = answer.responses[0].partitions
+        return (
+            part.last_stable_offset,
+            [record.value for record in decode_records(bytes(part.records or b""))],
+            [(one.producer_id, one.first_offset) for one in part.aborted_transactions or []],
+        )
+
+    assert read(_READ_COMMITTED) == (1, [b"a"], [])
+    assert read(0) == (1, [b"a", b"b", b"c"], [])
+    producer_id = producer.producer_id  # the end of a transaction may renew it
+    assert producer.end(commit=commit) is NONE
+    cluster.run(1_000)
+    aborted = [] if commit else [(producer_id, 1)]
+    assert read(_READ_COMMITTED) == (4, [b"a", b"b", b"c"], aborted)
 
 
 def test_a_producer_of_no_transaction_is_refused_by_a_partition_of_another_node() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from sparklog.errors import ErrorCode
-from sparklog.model import NodeId
+from sparklog.model import NodeId, SessionId
 from sparklog.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -11,8 +11,11 @@ from sparklog.wire.messages.alter_partition_reassignments import (
     ReassignableTopic,
 )
 from sparklog.wire.messages.list_offsets import ListOffsetsResponse
+from sparklog_server.simulation.cluster import SimulatedNode
 from tests.broker.clusters import Cluster
 from tests.broker.world import latest, listed
+
+ALTER_PARTITION = 56
 
 
 def replicated(partitions: int = 1, **given: str) -> Cluster:
@@ -127,6 +130,35 @@ def test_a_silent_follower_leaves_the_isr_and_then_holds_nothing_back() -> None:
     cluster.nodes[NodeId(silent)].resume()
     cluster.run_until(lambda: cluster.isr() == {1, 2, 3})
     assert cluster.write(b"b") == 0
+
+
+def test_a_leader_proposes_the_isrs_of_all_its_partitions_in_one_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    count = 12
+    cluster = Cluster(
+        count=4, voters=1, is_split=True, replica_lag_time_max_ms="2000", broker_session_timeout_ms="60000"
+    ).start()
+    cluster.run_until(lambda: cluster.is_ready and len(cluster.quorums[0].image.brokers) == 3)
+    assert cluster.create(cluster.nodes[NodeId(2)], "t", count, replicas=3) == 0
+    cluster.run_until(lambda: all(cluster.leading(partition=one) is not None for one in range(count)))
+    proposals: list[int] = []
+    received = SimulatedNode.received
+
+    def counted(node: SimulatedNode, session_id: SessionId, data: bytes) -> None:
+        if data[4:6] == ALTER_PARTITION.to_bytes(2) and node is cluster.nodes[NodeId(1)]:
+            proposals.append(session_id)
+        received(node, session_id, data)
+
+    monkeypatch.setattr(SimulatedNode, "received", counted)
+    leaders = {one: cluster.leading(partition=one) for one in range(count)}
+    silent = 2
+    cluster.nodes[NodeId(silent)].pause()
+    led = [one for one in range(count) if leaders[one] != silent]
+    for one in led:
+        cluster.send(leaders[one] or 0, b"a", partition=one, acks=1)
+    cluster.run_until(lambda: all(cluster.isr(partition=one) == {3, 4} for one in led))
+    assert (len(led), len(proposals), len(set(proposals))) == (8, 2, 2)
 
 
 def test_a_follower_that_was_fenced_for_a_while_rejoins_idle_partitions_too() -> None:

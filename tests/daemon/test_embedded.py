@@ -12,6 +12,7 @@ import pytest
 
 import sparklog
 from sparklog import Admin, Producer, TopicPartition
+from sparklog.client.decision_log import TOPIC as DECISIONS
 from sparklog.client.decision_log import DecisionLog
 from sparklog.client.settings import ClientSettings
 from sparklog.local_broker import BrokerNotStarted
@@ -40,7 +41,8 @@ def test_it_serves_and_leaves_nothing_behind() -> None:
 
 
 def test_three_nodes_serve_as_one_cluster_and_leave_nothing_behind() -> None:
-    with sparklog.embedded(nodes=3, num_partitions=3) as cluster:
+    internal = {"offsets_topic_num_partitions": 1, "transaction_state_log_num_partitions": 1}
+    with sparklog.embedded(nodes=3, num_partitions=3, **internal) as cluster:
         addresses = cluster.bootstrap_servers.split(",")
         assert len(set(addresses)) == len(set(cluster.pids)) == 3
         partition = TopicPartition("t", 0)
@@ -52,9 +54,19 @@ def test_three_nodes_serve_as_one_cluster_and_leave_nothing_behind() -> None:
         with Producer(bootstrap_servers=addresses[0]) as producer:
             producer.send("t", value=b"one", partition=0)
             producer.flush()
+        with Producer(bootstrap_servers=addresses[0], transactional_id="x") as producer:
+            producer.init()  # creates the transaction state log
         assert stored(addresses[1], partition) == [b"one"]
         with DecisionLog(ClientSettings.from_kafka({"bootstrap.servers": addresses[1]})) as decisions:
-            decisions.make_topic()  # with one replica, since these brokers do not replicate yet
+            decisions.make_topic()
+        with Admin(bootstrap_servers=addresses[0]) as admin:
+            admin.alter_group_offsets("g", {partition: 1})
+            topics = ["t", "__consumer_offsets", "__transaction_state", DECISIONS]
+            found = admin.describe_topics(topics)
+            settings = admin.describe_configs(topics)
+        replicas = {frozenset(part.replicas) for name in topics for part in found[name].partitions}
+        assert replicas == {frozenset({1, 2, 3})}
+        assert [settings[name]["min.insync.replicas"].value for name in topics] == ["2"] * 4
     for pid in (cluster.pid, *cluster.pids):
         wait_until_gone(pid)
     assert not cluster.data_dir.parent.exists()

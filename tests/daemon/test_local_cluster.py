@@ -60,6 +60,41 @@ def test_settings_are_those_of_every_node() -> None:
     assert [loaded.settings.num_partitions for loaded in cluster.nodes] == [4, 4, 4]
 
 
+def replication(cluster: LocalCluster) -> set[tuple[tuple[int, int], tuple[int, int], int]]:
+    """For topics and for the transaction state log (replicas, minimum in sync), replicas of offsets: of each
+    node.
+    """
+    return {
+        (
+            (settings.default_replication_factor, settings.topics.min_insync_replicas),
+            (
+                settings.internal_topics.transaction_state_log_replication_factor,
+                settings.internal_topics.transaction_state_log_min_isr,
+            ),
+            settings.internal_topics.offsets_topic_replication_factor,
+        )
+        for settings in (loaded.settings for loaded in cluster.nodes)
+    }
+
+
+@pytest.mark.parametrize(("count", "expected"), [(1, 1), (2, 1), (3, 3), (5, 3)])
+def test_from_three_nodes_on_every_record_is_on_three_of_them(count: int, expected: int) -> None:
+    minimum = min(expected, 2)
+    cluster = opened(SimulatedDisk(), count=count)
+    assert replication(cluster) == {((expected, minimum), (expected, minimum), expected)}
+
+
+def test_the_settings_of_replication_can_be_others() -> None:
+    given = (
+        "default.replication.factor=2",
+        "min.insync.replicas=1",
+        "offsets.topic.replication.factor=2",
+        "transaction.state.log.replication.factor=1",
+        "transaction.state.log.min.isr=1",
+    )
+    assert replication(opened(SimulatedDisk(), given=given)) == {((2, 1), (1, 1), 2)}
+
+
 @pytest.mark.parametrize(
     ("count", "base_port", "said"),
     [

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from sparklog.errors import ErrorCode
-from sparklog.model import ZERO_UUID, Instant, LeaderEpoch, Micros, NodeId, Offset
+from sparklog.model import ZERO_UUID, Instant, LeaderEpoch, Micros, NodeId, Offset, TopicPartition
 from sparklog_server.agenda import Agenda
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.log_dir import LogDir
@@ -26,10 +26,10 @@ LATER = Instant(Micros(60_000_000), NOW.wall_ms)
 class World:
     """One partition in a directory, as the broker holds it."""
 
-    def __init__(self) -> None:
+    def __init__(self, topic: str = T0.topic) -> None:
         self.disk = SimulatedDisk()
         self.directory = self._opened()
-        log = self.directory.log_dir.create(T0, TOPIC_ID, SMALL, NOW)
+        log = self.directory.log_dir.create(TopicPartition(topic, 0), TOPIC_ID, SMALL, NOW)
         self.partition = self.opened(log)
         self.directory.partitions[self.partition] = None
         self.lead()

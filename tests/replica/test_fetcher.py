@@ -2,14 +2,15 @@
 
 import pytest
 
-from sparklog.model import LeaderEpoch, NodeId, Offset
+from sparklog.model import Instant, LeaderEpoch, Micros, NodeId, Offset, Uuid
 from sparklog.wire.messages.fetch import EpochEndOffset, FetchableTopicResponse, FetchResponse, PartitionData
 from sparklog_server.replica.fetcher import Fetcher, FetchLimits, SentFetch
 from sparklog_server.replica.follower import Follower
-from tests.log.logs import EPOCH, NOW, TOPIC_ID
+from sparklog_server.replica.throttle import Throttled
+from tests.log.logs import EPOCH, NOW, T0, TOPIC_ID
 from tests.replica.test_cutting import World
 
-LEADER, SESSION = NodeId(2), 7
+LEADER, SESSION, BACKOFF_US = NodeId(2), 7, 1_000_000
 DIVERGES = PartitionData(diverging_epoch=EpochEndOffset(epoch=EPOCH, end_offset=1))
 
 
@@ -33,16 +34,20 @@ class Cuts:
 class Fetching:
     """A follower with three records, which are committed except the last ones, and its fetcher."""
 
-    def __init__(self, uncommitted: int = 0) -> None:
+    def __init__(self, uncommitted: int = 0, throttled: Throttled | None = None) -> None:
         self.world = World()
         self.world.append(3 - uncommitted, b"x")
         self.world.sync()
         self.world.append(uncommitted, b"x")
         self.cuts = Cuts()
         limits = FetchLimits(
-            wait_ms_max=500, bytes_min=1, partition_bytes_max=100, response_bytes_max=100, backoff_us=1
+            wait_ms_max=500,
+            bytes_min=1,
+            partition_bytes_max=100,
+            response_bytes_max=100,
+            backoff_us=BACKOFF_US,
         )
-        self.fetcher = Fetcher(NodeId(1), LEADER, limits, self.cuts, lambda *_, **__: None)
+        self.fetcher = Fetcher(NodeId(1), LEADER, limits, self.cuts, lambda *_, **__: None, throttled)
 
     def follow(self, epoch: int) -> None:
         self.world.place(LEADER, epoch)
@@ -108,3 +113,27 @@ def test_a_log_goes_on_that_was_compared_before_the_leader_deleted_its_records()
     fetching.respond(fetching.request(), PartitionData(high_watermark=3, log_start_offset=3))
     assert fetching.cuts.restarts == []
     assert fetching.world.partition.log.log_start_offset == 3
+
+
+def test_a_throttled_partition_is_left_out_of_the_fetches_until_it_is_not() -> None:
+    is_throttled = False
+    fetching = Fetching(throttled=lambda partition: is_throttled and partition == T0)
+    fetching.follow(EPOCH + 1)
+    other, other_id = World(topic="u"), Uuid(bytes(15) + b"u")
+    other.place(LEADER, EPOCH + 1)
+    fetching.fetcher.follow(Follower(other.partition, other_id, LeaderEpoch(EPOCH + 1)))
+    first = fetching.request()
+    assert {topic.topic_id for topic in first.request.topics} == {TOPIC_ID, other_id}
+    is_throttled = True
+    fetching.respond(first, PartitionData(high_watermark=3, log_start_offset=0, records=b""))
+    sent = fetching.request().request
+    assert sent.topics == []
+    assert [(one.topic_id, one.partitions) for one in sent.forgotten_topics_data] == [(TOPIC_ID, [0])]
+    later = Instant(Micros(NOW.mono_us + BACKOFF_US), NOW.wall_ms)
+    assert fetching.fetcher.deadline() == later.mono_us
+    assert fetching.fetcher.next_request(1, later) is None
+    is_throttled = False
+    later = Instant(Micros(later.mono_us + BACKOFF_US), NOW.wall_ms)
+    again = fetching.fetcher.next_request(1, later)
+    assert again is not None
+    assert [topic.topic_id for topic in again.request.topics] == [TOPIC_ID]

@@ -87,7 +87,7 @@ def _session_of(
         sessions.end(request.session_id)
         if request.session_epoch == FULL_FETCH:
             return sessions.begin(node, now, uses_topic_ids=uses_topic_ids)
-        return ReplicaSession(0, node, uses_topic_ids=uses_topic_ids)
+        return ReplicaSession(0, node, uses_topic_ids=uses_topic_ids, throttled=sessions.throttled)
     session = sessions.find(request.session_id)
     if session is None or session.node != node:
         return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
@@ -256,7 +256,7 @@ class _ParkedReplicaFetch:
                 raise PartitionUnavailable(ErrorCode.OFFSET_OUT_OF_RANGE)
             data.high_watermark = partition.high_watermark
             data.log_start_offset = log.log_start_offset
-            if start < end and not part.is_awaiting:
+            if start < end and not part.is_awaiting and not part.is_throttled:
                 most = min(asked.partition_max_bytes, room)
                 tail = log.tail(start)
                 if tail is not None and len(tail) <= most:
