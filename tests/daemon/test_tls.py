@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sparklog import Admin, Consumer, Producer, TopicPartition
+from sparklog.client.admin_configs import ConfigChange, ConfigResource
 from sparklog.errors import SparklogError
 from tests.certificates import LOCAL, Issued, authority, issued, server_settings
 from tests.daemon.broker_process import (
@@ -315,3 +316,37 @@ def encoding() -> object:
     from cryptography.hazmat.primitives.serialization import Encoding
 
     return Encoding.DER
+
+
+def test_a_certificate_is_changed_for_one_broker_while_a_connection_stays_open(tmp_path: Path) -> None:
+    second = authority().issue("CN=broker")
+    second.write_pkcs12(tmp_path / "second.p12", "secret")
+    with started(tmp_path) as broker:
+        address = broker.address()
+        with (
+            connected(address, trusting()) as connection,
+            Admin(
+                bootstrap_servers=f"localhost:{address[1]}",
+                security_protocol="SSL",
+                ssl_truststore_location=str(tmp_path / "ca.pem"),
+            ) as admin,
+        ):
+            prefix = "listener.name.ssl.ssl.keystore"
+
+            def alter(name: str, value: str) -> None:
+                admin.alter_configs(
+                    {ConfigResource("broker", "1"): [ConfigChange(f"{prefix}.{name}", value)]}
+                )
+
+            alter("location", str(tmp_path / "second.p12"))
+            line = next(line for line in broker.stderr if "certificates-refused" in line)
+            assert "needs ssl.keystore.password" in line
+            alter("password", "secret")
+            line = next(line for line in broker.stderr if "certificates-" in line)
+            assert "certificates-changed listener=SSL" in line
+            with connected(address, trusting()) as client:
+                assert client.getpeercert(binary_form=True) == second.certificate.public_bytes(encoding())
+            assert is_served(connection)
+            shown = admin.describe_configs(brokers=[1])["1"]
+            assert shown[f"{prefix}.password"].value is None
+            assert shown[f"{prefix}.location"].value == str(tmp_path / "second.p12")
