@@ -9,12 +9,14 @@ no effect here warn once; unknown keys are errors that name the nearest known ke
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Final, Literal, Self, TypedDict, get_args, get_origin
+from typing import Annotated, Final, Literal, Self, get_args, get_origin
 
 import msgspec
 from msgspec import Meta
 
+from sparklog.client.security_options import SecurityOptions, SecurityProtocol
 from sparklog.errors import SettingsError
+from sparklog.tls.keys import PROTOCOLS, SECRETS, TlsKeys, check_store_type
 
 _LZ4_FAST: Final = 9
 """Kafka's default for lz4, which means the fast compressor and not the level 9 of the thorough one."""
@@ -60,7 +62,21 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     receive_buffer_bytes: SocketBytes = -1
     """-1 leaves the size to the system, whose own tuning beats Kafka's fixed defaults."""
     retries: Count = INT32_MAX
-    security_protocol: Literal["PLAINTEXT"] = "PLAINTEXT"
+    security_protocol: SecurityProtocol = "PLAINTEXT"
+    ssl_keystore_type: str = "JKS"
+    ssl_keystore_location: str | None = None
+    ssl_keystore_password: str | None = None
+    ssl_keystore_certificate_chain: str | None = None
+    ssl_keystore_key: str | None = None
+    ssl_key_password: str | None = None
+    ssl_truststore_type: str = "JKS"
+    ssl_truststore_location: str | None = None
+    ssl_truststore_password: str | None = None
+    ssl_truststore_certificates: str | None = None
+    ssl_enabled_protocols: tuple[str, ...] = PROTOCOLS
+    ssl_cipher_suites: tuple[str, ...] = ()
+    ssl_endpoint_identification_algorithm: str = "https"
+    sparklog_ssl_crl_location: str | None = None
 
     # producers
     acks: Literal["all", "-1", "0", "1"] = "all"
@@ -104,6 +120,32 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_poll_interval_ms: Positive = 300_000
     enable_auto_commit: bool = True
     auto_commit_interval_ms: Count = 5_000
+
+    def __repr__(self) -> str:
+        given = ", ".join(
+            f"{name}={'[hidden]' if name in _SECRETS else repr(value)}"
+            for name, default in zip(self.__struct_fields__, self.__struct_defaults__, strict=True)
+            if (value := getattr(self, name)) != default
+        )
+        return f"ClientSettings({given})"
+
+    @property
+    def tls(self) -> TlsKeys:
+        """The keys of TLS."""
+        return TlsKeys(
+            keystore_location=self.ssl_keystore_location or None,
+            keystore_password=self.ssl_keystore_password or None,
+            keystore_certificate_chain=self.ssl_keystore_certificate_chain or None,
+            keystore_key=self.ssl_keystore_key or None,
+            key_password=self.ssl_key_password or None,
+            truststore_location=self.ssl_truststore_location or None,
+            truststore_password=self.ssl_truststore_password or None,
+            truststore_certificates=self.ssl_truststore_certificates or None,
+            crl_location=self.sparklog_ssl_crl_location or None,
+            enabled_protocols=self.ssl_enabled_protocols,
+            cipher_suites=self.ssl_cipher_suites,
+            endpoint_identification_algorithm=self.ssl_endpoint_identification_algorithm,
+        )
 
     @property
     def reset_duration_ms(self) -> int | None:
@@ -159,9 +201,9 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
         servers = values.get("bootstrap_servers")
         if servers is not None:
             values["bootstrap_servers"] = _servers(servers)
-        strategy = values.get("partition_assignment_strategy")
-        if strategy is not None:
-            values["partition_assignment_strategy"] = _listed(strategy)
+        for name in _LISTS:
+            if values.get(name) is not None:
+                values[name] = _listed(values[name])
         if "acks" in values:
             values["acks"] = str(values["acks"])
         settings = cls(**{name: _value(cls, name, value) for name, value in values.items()})  # type: ignore[arg-type]
@@ -169,7 +211,11 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
         return settings
 
 
-class CommonOptions(TypedDict, total=False):
+_LISTS: Final = ("partition_assignment_strategy", "ssl_enabled_protocols", "ssl_cipher_suites")
+_SECRETS: Final = frozenset(f"ssl_{name}" for name in SECRETS)
+
+
+class CommonOptions(SecurityOptions, total=False):
     """Settings of every role."""
 
     bootstrap_servers: str | Sequence[str]
@@ -189,7 +235,6 @@ class CommonOptions(TypedDict, total=False):
     send_buffer_bytes: int
     receive_buffer_bytes: int
     retries: int
-    security_protocol: Literal["PLAINTEXT"]
 
 
 class AdminOptions(CommonOptions, total=False):
@@ -269,12 +314,9 @@ sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.b
 sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
 sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope
 sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name sasl.oauthbearer.token.endpoint.url
-security.providers share.acknowledgement.mode share.acquire.mode ssl.cipher.suites ssl.enabled.protocols
-ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.key.password ssl.keymanager.algorithm
-ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password ssl.keystore.type
-ssl.protocol ssl.provider ssl.secure.random.implementation ssl.trustmanager.algorithm
-ssl.truststore.certificates ssl.truststore.location ssl.truststore.password ssl.truststore.type
-transaction.two.phase.commit.enable value.deserializer value.serializer
+security.providers share.acknowledgement.mode share.acquire.mode ssl.engine.factory.class
+ssl.keymanager.algorithm ssl.protocol ssl.provider ssl.secure.random.implementation
+ssl.trustmanager.algorithm transaction.two.phase.commit.enable value.deserializer value.serializer
 """
 WITHOUT_EFFECT: Final = frozenset(_WITHOUT_EFFECT.split())
 """Keys that Kafka's clients know and that change nothing here."""
@@ -391,6 +433,17 @@ def _check(settings: ClientSettings, given: Mapping[str, object]) -> None:
         raise SettingsError("delivery.timeout.ms must be at least linger.ms + request.timeout.ms")
     _check_transactions(settings)
     _check_group(settings, given)
+    _check_security(settings)
+
+
+def _check_security(settings: ClientSettings) -> None:
+    if settings.security_protocol.startswith("SASL_"):
+        raise SettingsError(
+            f"security.protocol={settings.security_protocol}: this release authenticates by SSL only"
+        )
+    for store_type in (settings.ssl_keystore_type, settings.ssl_truststore_type):
+        check_store_type(store_type)
+    settings.tls.check()
 
 
 def _check_transactions(settings: ClientSettings) -> None:

@@ -1,7 +1,7 @@
 """The bytes of one connection: the port between a socket and the machine of Kafka's protocol.
 
-A client's connections and those that a broker opens to other brokers use it. `PlainStream` is its one
-implementation; a TLS stream has the same methods and encrypts.
+A client's connections and those that a broker opens to other brokers use it. `PlainStream` is TCP;
+`tls_stream.TlsStream` has the same methods and encrypts.
 """
 
 import errno
@@ -30,6 +30,10 @@ class Stream(Protocol):
     def wants_write(self) -> bool:
         """Whether the stream waits for the socket to become writable, though no bytes wait to be sent."""
 
+    @property
+    def has_received(self) -> bool:
+        """Whether bytes can be received that have left the socket already, so that it is not readable."""
+
     def fileno(self) -> int:
         """The file descriptor to watch."""
 
@@ -44,7 +48,9 @@ class Stream(Protocol):
         """
 
     def send(self, piece: memoryview, /) -> int:
-        """The number of bytes sent, from the front of the piece."""
+        """The number of bytes sent, from the front of the piece. Bytes that were not sent come first in the
+        next call of `send` or `sendmsg`.
+        """
 
     def sendmsg(self, pieces: list[memoryview], /) -> int:
         """The number of bytes sent, from the front of the pieces together."""
@@ -58,6 +64,8 @@ class PlainStream:
 
     __slots__ = ("_socket", "close", "fileno", "recv_into", "send", "sendmsg", "wants_write")
 
+    has_received: Final = False
+
     def __init__(
         self,
         address: Address,
@@ -69,33 +77,48 @@ class PlainStream:
         """Begin to connect; the buffer sizes are in bytes. With `dead_after_ms` the connection breaks
         (ETIMEDOUT) when the peer acknowledges nothing for so long, also while it is idle. Raises OSError.
         """
-        family, target = address
-        self._socket = sock = socket.socket(family, socket.SOCK_STREAM)
+        self._socket = sock = begin_to_connect(
+            address, send_buffer=send_buffer, receive_buffer=receive_buffer, dead_after_ms=dead_after_ms
+        )
         self.close = sock.close
         self.fileno = sock.fileno
         self.recv_into = sock.recv_into
         self.send = sock.send
         self.sendmsg = sock.sendmsg
         self.wants_write = False
-        try:
-            sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            for option, size in ((socket.SO_SNDBUF, send_buffer), (socket.SO_RCVBUF, receive_buffer)):
-                if size >= 0:
-                    sock.setsockopt(socket.SOL_SOCKET, option, size)
-            if dead_after_ms >= 0:
-                _watch_over(sock, dead_after_ms)
-            if (code := sock.connect_ex(target)) not in (0, errno.EINPROGRESS):
-                raise OSError(code, os.strerror(code))
-        except OSError:
-            sock.close()
-            raise
 
     def handshake(self) -> bool:
         """A plain connection has no handshake: it is established, or has failed."""
-        if code := self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-            raise OSError(code, os.strerror(code))
+        check_connected(self._socket)
         return True
+
+
+def begin_to_connect(
+    address: Address, *, send_buffer: int, receive_buffer: int, dead_after_ms: int
+) -> socket.socket:
+    """A non-blocking socket that connects; the arguments are those of `PlainStream`. Raises OSError."""
+    family, target = address
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for option, size in ((socket.SO_SNDBUF, send_buffer), (socket.SO_RCVBUF, receive_buffer)):
+            if size >= 0:
+                sock.setsockopt(socket.SOL_SOCKET, option, size)
+        if dead_after_ms >= 0:
+            _watch_over(sock, dead_after_ms)
+        if (code := sock.connect_ex(target)) not in (0, errno.EINPROGRESS):
+            raise OSError(code, os.strerror(code))
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def check_connected(sock: socket.socket) -> None:
+    """Raises OSError if the connection has failed."""
+    if code := sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+        raise OSError(code, os.strerror(code))
 
 
 def _watch_over(sock: socket.socket, dead_after_ms: int) -> None:

@@ -18,7 +18,7 @@ from sparklog.client.failures import BrokerGone, ClientClosed, UnknownTopic
 from sparklog.client.frames import ReceiveBuffers
 from sparklog.client.link import Link
 from sparklog.client.settings import ClientSettings
-from sparklog.client.stream import PlainStream
+from sparklog.client.streams import Streams
 from sparklog.errors import (
     BrokerError,
     ConnectionFailed,
@@ -77,6 +77,7 @@ class Network:
         """The end of the last `poll`: the caller may have met a back-off that ended since."""
         self._last_error: SparklogError | None = None
         self._is_closed = False
+        self._streams = Streams(settings)
         self._wake_out: socket.socket | None = None
         self._wake_in: socket.socket | None = None
         if can_be_woken:
@@ -363,11 +364,7 @@ class Network:
         while link.addresses:
             family, address = link.addresses.pop(0)
             try:
-                stream = PlainStream(
-                    (family, address),
-                    send_buffer=self.settings.send_buffer_bytes,
-                    receive_buffer=self.settings.receive_buffer_bytes,
-                )
+                stream = self._streams.open((family, address), link.broker.host)
             except OSError as problem:
                 error = broken(f"{address[0]}:{address[1]}: {problem.strerror or problem}")
                 continue

@@ -33,6 +33,7 @@ from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.metadata.features import unsupported
 from sparklog_server.replica.directory import Trace
 from sparklog_server.replica.disks import unreadable
+from sparklog_server.security.principals import ANONYMOUS
 
 if TYPE_CHECKING:
     from sparklog_server.broker.controller_registration import ControllerRegistration
@@ -211,10 +212,18 @@ class Broker:
     # -- sessions
 
     def connected(
-        self, session_id: SessionId, listener: str, peer_address: str, now: Instant
+        self,
+        session_id: SessionId,
+        listener: str,
+        peer_address: str,
+        now: Instant,
+        principal: str = ANONYMOUS,
+        groups: tuple[str, ...] = (),
     ) -> list[Effect]:
-        """Begin a session: a connection was accepted on `listener`."""
-        self._sessions.connected(session_id, listener, peer_address)
+        """Begin a session: a connection was accepted on `listener`, from a client that its certificate names
+        as `principal`, of these groups.
+        """
+        self._sessions.connected(session_id, listener, peer_address, principal, groups)
         return []
 
     def receive(self, session_id: SessionId, size: int, now: Instant) -> list[Effect]:

@@ -84,10 +84,10 @@ class ClientQuotas:
         self.is_set = False
         self.is_timed = False
         self.work_ns = work_clock
-        self._window = (settings.quota_window_num, settings.quota_window_size_seconds * 1000)
+        self._window = (settings.quotas.quota_window_num, settings.quotas.quota_window_size_seconds * 1000)
         self._mutation_window = (
-            settings.controller_quota_window_num,
-            settings.controller_quota_window_size_seconds * 1000,
+            settings.quotas.controller_quota_window_num,
+            settings.quotas.controller_quota_window_size_seconds * 1000,
         )
         self._limits: tuple[dict[tuple[str | None, str | None], float], ...] = ({}, {}, {}, {})
         self._clients: dict[tuple[str, str | None], _Client] = {}

@@ -66,7 +66,7 @@ def _request_of(settings: BrokerSettings, incarnation_id: Uuid) -> ControllerReg
         controller_id=settings.node_id,
         incarnation_id=incarnation_id,
         listeners=[
-            Listener(one.name, one.host, one.port)
+            Listener(one.name, one.host, one.port, one.protocol_number)
             for one in settings.advertised_listeners
             if one.name in settings.controller_listener_names
         ],

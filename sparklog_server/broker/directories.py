@@ -117,7 +117,12 @@ def registration(
         cluster_id=cluster_id,
         incarnation_id=incarnation_id,
         listeners=[
-            Listener(name=listener.name, host=listener.host, port=listener.port, security_protocol=0)
+            Listener(
+                name=listener.name,
+                host=listener.host,
+                port=listener.port,
+                security_protocol=listener.protocol_number,
+            )
             for listener in settings.advertised_listeners
             if listener.name not in settings.controller_listener_names
         ],

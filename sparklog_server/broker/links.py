@@ -41,6 +41,9 @@ CLIENT: Final = "client"
 REPLICAS: Final = "replicas"
 OFFSETS: Final = "offsets"
 
+TO_CONTROLLERS: Final = frozenset((ELECTION, REPLICATION, CONTROL, HEARTBEAT))
+"""The purposes of links to the listeners of controllers; the others go to the inter-broker listener."""
+
 IN_FLIGHT_MAX: Final = 8
 WAITING_MAX: Final = 2_000
 """How many requests may wait on one link, those in flight included."""

@@ -20,6 +20,7 @@ from sparklog.model import Instant, Micros, NodeId, SessionId
 from sparklog.wire.frame import Framer
 from sparklog.wire.schema import Message
 from sparklog_server.config.settings import BrokerSettings
+from sparklog_server.security.principals import ANONYMOUS
 
 Used = tuple[int, int, int]
 """The usage of a request, recorded if the broker has any quota: its bytes, ns of work, and the throttle time
@@ -76,6 +77,7 @@ class Session:
         "backlog_bytes",
         "beats_for",
         "framer",
+        "groups",
         "held_by",
         "held_bytes",
         "id",
@@ -99,6 +101,8 @@ class Session:
         *,
         listener: str,
         peer_address: str,
+        principal: str = ANONYMOUS,
+        groups: tuple[str, ...] = (),
         is_controller: bool = False,
     ) -> None:
         self.id = session_id
@@ -107,7 +111,8 @@ class Session:
         self.framer = framer
         self.listener = listener
         self.peer_address = peer_address
-        self.principal = "User:ANONYMOUS"
+        self.principal = principal
+        self.groups = groups  # more principals of the client, such as Group:ops
         self.owed: deque[Call] = deque()
         self.owed_bytes = 0  # of answers that wait behind an earlier request
         self.unread_bytes = 0  # of answers that the client has not read

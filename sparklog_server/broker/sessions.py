@@ -90,7 +90,14 @@ class Sessions:
 
     # -- connections
 
-    def connected(self, session_id: SessionId, listener: str, peer_address: str) -> None:
+    def connected(
+        self,
+        session_id: SessionId,
+        listener: str,
+        peer_address: str,
+        principal: str,
+        groups: tuple[str, ...],
+    ) -> None:
         """Begin a session: a connection was accepted on `listener`."""
         settings = self._live.settings
         framer = Framer(
@@ -103,6 +110,8 @@ class Sessions:
             framer,
             listener=listener,
             peer_address=peer_address,
+            principal=principal,
+            groups=groups,
             is_controller=listener in settings.controller_listener_names,
         )
 

@@ -19,6 +19,7 @@ from sparklog.errors import SettingsError
 from .keys import LONG_MAX, Key, Kind, Update, text_of
 from .settings import BrokerSettings, broker_keys, key_of
 from .synonyms import topic_defaults_of
+from .tls_settings import listener_texts
 from .together import check_cordoned
 from .topic_settings import TopicSettings, topic_keys_of_broker
 
@@ -172,6 +173,11 @@ def _effective(
     changes: dict[str, Any] = {}
     parts: dict[str, dict[str, Any]] = {}
     given = dict(static.given)
+    changes["of_listeners"] = {
+        **static.of_listeners,
+        **listener_texts(cluster),
+        **listener_texts(broker),
+    }
     for texts in (cluster, broker):
         for name, text in texts.items():
             # A key in one layer overrides its synonyms in lower layers, regardless of precedence within one

@@ -10,12 +10,20 @@ from .keys import entries_of, invalid
 
 DEFAULT_PROTOCOL_MAP = "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT"
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+"""Kafka's protocols; the position of each is its number in registrations."""
+SERVED = ("PLAINTEXT", "SSL")
+"""The protocols that this release serves."""
 WILDCARD_HOSTS = ("", "0.0.0.0", "::")  # noqa: S104 - recognised in order to be refused without an advertised name
 
 
 def joined(host: str, port: int) -> str:
     """An address as one text."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_encrypted(protocol: str) -> bool:
+    """Whether connections of this protocol use TLS."""
+    return protocol.endswith("SSL")
 
 
 class Listener(msgspec.Struct, frozen=True):
@@ -28,6 +36,21 @@ class Listener(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.name}://{joined(self.host, self.port)}"
+
+    @property
+    def protocol_number(self) -> int:
+        """The number of the protocol in registrations."""
+        return PROTOCOLS.index(self.protocol)
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether its connections use TLS."""
+        return is_encrypted(self.protocol)
+
+    @property
+    def is_sasl(self) -> bool:
+        """Whether its clients authenticate by SASL."""
+        return self.protocol.startswith("SASL_")
 
     @property
     def is_wildcard(self) -> bool:
@@ -46,6 +69,7 @@ class Endpoints(msgspec.Struct, frozen=True):
     listeners: tuple[Listener, ...]
     advertised: tuple[Listener, ...]
     inter_broker_name: str
+    protocols: Mapping[str, str]
 
 
 def derive_endpoints(
@@ -57,7 +81,6 @@ def derive_endpoints(
     controller_names: tuple[str, ...],
     inter_broker_name: str | None,
     is_broker: bool,
-    is_insecure_allowed: bool,
 ) -> Endpoints:
     """The endpoints that the listener keys define together; raises SettingsError."""
     protocols = parse_protocol_map(protocol_map)
@@ -77,13 +100,9 @@ def derive_endpoints(
         raise invalid(
             "listeners", ",".join(texts), "no listener is left for clients beside controller.listener.names"
         )
-    check_reachable(
-        listeners,
-        tuple(listener for listener in shown if listener.name not in controller_names),
-        is_insecure_allowed=is_insecure_allowed,
-    )
+    check_reachable(listeners, tuple(one for one in shown if one.name not in controller_names))
     if not clients:
-        return Endpoints(listeners, shown, inter_broker_name or "PLAINTEXT")
+        return Endpoints(listeners, shown, inter_broker_name or "PLAINTEXT", protocols)
     inter_broker = inter_broker_name or next(
         (one.name for one in clients if one.name == "PLAINTEXT"), clients[0].name
     )
@@ -93,7 +112,7 @@ def derive_endpoints(
             inter_broker,
             f"the listeners for it are: {', '.join(c.name for c in clients)}",
         )
-    return Endpoints(listeners, shown, inter_broker)
+    return Endpoints(listeners, shown, inter_broker, protocols)
 
 
 def with_ports(listeners: tuple[Listener, ...], ports: Mapping[str, int]) -> tuple[Listener, ...]:
@@ -141,12 +160,8 @@ def parse_listeners(key: str, texts: tuple[str, ...], protocols: dict[str, str])
     return tuple(listeners)
 
 
-def check_reachable(
-    listeners: tuple[Listener, ...], advertised: tuple[Listener, ...], *, is_insecure_allowed: bool
-) -> None:
-    """Refuses addresses that no client could use or that admit unauthenticated clients; raises
-    SettingsError with the remedy.
-    """
+def check_reachable(listeners: tuple[Listener, ...], advertised: tuple[Listener, ...]) -> None:
+    """Refuses addresses that no client could use; raises SettingsError with the remedy."""
     names = {listener.name for listener in listeners}
     for listener in advertised:
         if listener.name not in names:
@@ -162,18 +177,12 @@ def check_reachable(
                 f"set advertised.listeners={listener.name}://<a name clients can resolve>:{listener.port}"
             )
     for listener in listeners:
-        if listener.protocol != "PLAINTEXT":
+        if listener.protocol not in SERVED:
             raise invalid(
                 "listeners",
                 str(listener),
-                f"{listener.name} uses {listener.protocol}, which this release cannot serve yet; only "
-                f"PLAINTEXT is available",
-            )
-        if not listener.is_loopback and not is_insecure_allowed:
-            raise SettingsError(
-                f"{listener} would accept anyone who can reach this machine, without encryption or a "
-                f"password: "
-                "listen on 127.0.0.1, or start with --insecure if the network itself is trusted"
+                f"{listener.name} uses {listener.protocol}, which this release cannot serve yet; it serves "
+                f"{' and '.join(SERVED)}",
             )
 
 

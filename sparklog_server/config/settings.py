@@ -26,9 +26,11 @@ from .kinds import text as _text
 from .listeners import DEFAULT_PROTOCOL_MAP, Listener, derive_endpoints, with_ports
 from .metadata_log_settings import MetadataLogSettings
 from .quorum_settings import QuorumSettings
+from .quota_settings import QuotaSettings
 from .replica_settings import ElectionSettings, ReplicaSettings
 from .roles import check_roles, is_alone
 from .synonyms import key_of_synonym, topic_defaults_of
+from .tls_settings import PROTOCOL_KEY, TlsSettings, check_tls, listener_suffixes, listener_texts, tls_keys
 from .together import check_together
 from .topic_settings import TopicSettings, nearest, topic_keys_of_broker
 from .transaction_settings import TransactionDefaults
@@ -112,8 +114,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         Key(
             "listener.security.protocol.map",
             Kind.STRING,
-            "The protocol of each listener name, as NAME:PROTOCOL, comma separated. Only PLAINTEXT is "
-            "supported.",
+            "The protocol of each listener name, as NAME:PROTOCOL, comma separated. The protocols are "
+            "PLAINTEXT, SSL, SASL_PLAINTEXT and SASL_SSL.",
         ),
     ] = DEFAULT_PROTOCOL_MAP
     inter_broker_listener_name_given: Annotated[
@@ -132,7 +134,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = ()
 
-    # Requests and quotas
+    # Requests
     fetch_max_bytes: Annotated[
         int,
         _int(
@@ -155,28 +157,6 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
             1,
         ),
     ] = 2000
-    quota_window_num: Annotated[
-        int, _int("quota.window.num", "The number of samples kept for client quotas.", 1)
-    ] = 11
-    quota_window_size_seconds: Annotated[
-        int, _int("quota.window.size.seconds", "The length of one sample of client quotas.", 1)
-    ] = 1
-    controller_quota_window_num: Annotated[
-        int,
-        _int(
-            "controller.quota.window.num",
-            "The number of samples kept for controller mutation quotas.",
-            1,
-        ),
-    ] = 11
-    controller_quota_window_size_seconds: Annotated[
-        int,
-        _int(
-            "controller.quota.window.size.seconds",
-            "The length of one sample of controller mutation quotas.",
-            1,
-        ),
-    ] = 1
 
     # Limits of sparklog, each enforced by an error code, a muted session or a disconnect
     sparklog_partition_parked_max: Annotated[
@@ -349,6 +329,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     listeners: tuple[Listener, ...] = (Listener("PLAINTEXT", "127.0.0.1", 9092, "PLAINTEXT"),)
     advertised_listeners: tuple[Listener, ...] = (Listener("PLAINTEXT", "127.0.0.1", 9092, "PLAINTEXT"),)
     inter_broker_listener_name: str = "PLAINTEXT"
+    protocols: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """By name of each listener, those of other nodes included."""
     given: Mapping[str, str] = msgspec.field(default_factory=dict)
     connections: ConnectionSettings = ConnectionSettings()
     cleaner: CleanerSettings = CleanerSettings()
@@ -359,13 +341,20 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     internal_topics: InternalTopicSettings = InternalTopicSettings()
     groups: GroupDefaults = GroupDefaults()
     transactions: TransactionDefaults = TransactionDefaults()
+    tls: TlsSettings = TlsSettings()
+    quotas: QuotaSettings = QuotaSettings()
+    of_listeners: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """The texts of keys with a listener's prefix, those set while running included."""
+
+    def __repr__(self) -> str:
+        return f"BrokerSettings(node_id={self.node_id})"  # `given` has passwords
 
     @staticmethod
     def of(given: Mapping[str, str], *, is_insecure_allowed: bool = False) -> "BrokerSettings":
         """The settings of these texts by Kafka's keys, checked together; raises SettingsError. Keys without
         effect are only checked.
         """
-        changes: dict[str, Any] = {"given": dict(given)}
+        changes: dict[str, Any] = {"given": dict(given), "of_listeners": listener_texts(given)}
         parts: dict[str, dict[str, Any]] = {}
         for name, text in given.items():
             if name in broker_keys():
@@ -419,6 +408,8 @@ PARTS: dict[str, type[msgspec.Struct]] = {
     "internal_topics": InternalTopicSettings,
     "groups": GroupDefaults,
     "transactions": TransactionDefaults,
+    "tls": TlsSettings,
+    "quotas": QuotaSettings,
 }
 """The fields of `BrokerSettings` that hold a struct of settings."""
 
@@ -442,6 +433,9 @@ def key_of(name: str) -> Key:
         return broker_keys()[name][1]
     if name in topic_keys_of_broker():
         return key_of_synonym(name)
+    for suffix in listener_suffixes(name):
+        if suffix in tls_keys():
+            return tls_keys()[suffix][1]
     from .without_effect import (
         known_without_effect,
     )  # a table of hundreds of keys, rarely needed
@@ -462,15 +456,19 @@ def nearest_broker_key(name: str) -> str:
 def _connected(settings: BrokerSettings, *, is_insecure_allowed: bool) -> BrokerSettings:
     """The settings with derived listeners, after the checks across keys."""
     controller_names = tuple(name.upper() for name in settings.controller_listener_names)
+    named_by_protocol = (
+        settings.tls.security_inter_broker_protocol if PROTOCOL_KEY in settings.given else None
+    )
+    if settings.inter_broker_listener_name_given and named_by_protocol:
+        raise SettingsError(f"set inter.broker.listener.name or {PROTOCOL_KEY}, not both")
     endpoints = derive_endpoints(
         settings.listeners_given,
         advertised=settings.advertised_listeners_given,
         protocol_map=settings.listener_security_protocol_map,
         is_map_given="listener.security.protocol.map" in settings.given,
         controller_names=controller_names,
-        inter_broker_name=settings.inter_broker_listener_name_given,
+        inter_broker_name=settings.inter_broker_listener_name_given or named_by_protocol,
         is_broker="broker" in settings.process_roles,
-        is_insecure_allowed=is_insecure_allowed,
     )
     check_together(settings)
     connected = msgspec.structs.replace(
@@ -479,6 +477,12 @@ def _connected(settings: BrokerSettings, *, is_insecure_allowed: bool) -> Broker
         listeners=endpoints.listeners,
         advertised_listeners=endpoints.advertised,
         inter_broker_listener_name=endpoints.inter_broker_name,
+        protocols=endpoints.protocols,
     )
     check_roles(connected)
+    check_tls(connected)
+    if not is_insecure_allowed and not all(one.is_loopback for one in connected.listeners):
+        from .exposure import check_exposure
+
+        check_exposure(connected)
     return connected

@@ -202,8 +202,6 @@ sasl.oauthbearer.sub.claim.name | STRING | r | - | sub | The claim of a token th
 sasl.oauthbearer.token.endpoint.url | STRING | r | - | <none> | Where the provider hands out tokens.
 sasl.server.callback.handler.class | CLASS | r | - | <none> | A Java class for the server side of SASL.
 sasl.server.max.receive.size | INT | r | - | 524288 | The largest SASL message before a connection has authenticated.
-security.inter.broker.protocol | STRING | r | PLAINTEXT/SSL/SASL_PLAINTEXT/SASL_SSL | PLAINTEXT |
-    The protocol between brokers when `inter.broker.listener.name` is not set.
 security.providers | STRING | r | - | <none> | Java classes of cryptography.
 server.max.startup.time.ms | LONG | r | 0.. | 9223372036854775807 | How long a start may take, for tests.
 share.coordinator.append.linger.ms | INT | r | -1.. | -1 | How long the share coordinator gathers records before an append; -1 adapts.
@@ -227,29 +225,12 @@ share.fetch.purgatory.purge.interval.requests | INT | r | - | 1000 |
     After how many requests Kafka sweeps parked ShareFetches; nothing piles up here.
 socket.connection.setup.timeout.max.ms | LONG | r | - | 30000 | The longest time given to a new connection to another node.
 socket.connection.setup.timeout.ms | LONG | r | - | 10000 | The time first given to a new connection to another node.
-ssl.allow.dn.changes | BOOLEAN | r | - | false | Let a new certificate name another subject.
-ssl.allow.san.changes | BOOLEAN | r | - | false | Let a new certificate leave out alternative names.
-ssl.cipher.suites | LIST | b | - |  | The cipher suites that may be used; all that are safe when empty.
-ssl.client.auth | STRING | b | required/requested/none | none | Whether clients must show a certificate.
-ssl.enabled.protocols | LIST | b | - | TLSv1.2,TLSv1.3 | The versions of TLS that may be used.
-ssl.endpoint.identification.algorithm | STRING | b | - | https | How a server's name is checked against its certificate.
 ssl.engine.factory.class | CLASS | b | - | <none> | A Java class that makes TLS engines.
-ssl.key.password | PASSWORD | b | - | <none> | The password of the private key.
 ssl.keymanager.algorithm | STRING | b | - | SunX509 | Java's algorithm for key managers.
-ssl.keystore.certificate.chain | PASSWORD | b | - | <none> | The certificate chain, as PEM text.
-ssl.keystore.key | PASSWORD | b | - | <none> | The private key, as PEM text.
-ssl.keystore.location | STRING | b | - | <none> | The file of the private key and its certificates.
-ssl.keystore.password | PASSWORD | b | - | <none> | The password of that file.
-ssl.keystore.type | STRING | b | - | JKS | The form of that file.
-ssl.principal.mapping.rules | STRING | r | - | DEFAULT | Rules that turn a certificate's subject into a short name.
 ssl.protocol | STRING | b | - | TLSv1.3 | The newest version of TLS that is tried.
 ssl.provider | STRING | b | - | <none> | Java's provider of TLS.
 ssl.secure.random.implementation | STRING | b | - | <none> | Java's source of random numbers for TLS.
 ssl.trustmanager.algorithm | STRING | b | - | PKIX | Java's algorithm for trust managers.
-ssl.truststore.certificates | PASSWORD | b | - | <none> | The trusted certificates, as PEM text.
-ssl.truststore.location | STRING | b | - | <none> | The file of the trusted certificates.
-ssl.truststore.password | PASSWORD | b | - | <none> | The password of that file.
-ssl.truststore.type | STRING | b | - | JKS | The form of that file.
 telemetry.max.bytes | INT | r | 1.. | 1048576 | The most metrics a client may push at once.
 transaction.state.log.load.buffer.size | INT | r | 1.. | 5242880 |
     How much of `__transaction_state` is read at a time when a coordinator starts.

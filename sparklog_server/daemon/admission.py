@@ -17,7 +17,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sparklog.model import Millis
 from sparklog_server.config.listeners import Listener, joined
@@ -27,6 +27,9 @@ from sparklog_server.daemon.idle import IdleConnections
 from sparklog_server.daemon.linux import disable_pacing
 from sparklog_server.daemon.pump import Pump, Serving, read_clock
 from sparklog_server.daemon.reactor import Reactor
+
+if TYPE_CHECKING:
+    from sparklog_server.daemon.handshakes import Handshakes
 
 ACCEPTED_PER_TURN: Final = 16
 """About a millisecond of work, during which requests of other connections wait."""
@@ -50,6 +53,7 @@ class Admission:
         reactor: Reactor,
         *,
         connections_max: int,
+        handshakes: "Handshakes | None" = None,
         after: Callable[[float, Callable[[], None]], None],
         trace: Callable[..., None],
     ) -> None:
@@ -60,6 +64,7 @@ class Admission:
         self._broker = broker
         self._pump = pump
         self._reactor = reactor
+        self._handshakes = handshakes
         self._after = after
         self._trace = trace
         self._is_refusing = False
@@ -85,6 +90,8 @@ class Admission:
         """Stop accepting connections and close the listening sockets."""
         self._is_ended = True
         self._accept_none()
+        if self._handshakes is not None:
+            self._handshakes.end()
         for _, bound in self._sockets:
             bound.close()
 
@@ -157,13 +164,19 @@ class Admission:
         self._watch_full()
 
     def _has_slot(self, listener: Listener) -> bool:
-        held = len(self._pump.connections) + self._held_count
+        held = self._count
         slots = self._slots
         if self._protected and listener.name not in self._protected:
             own = sum(map(self._pump.count_of, self._protected))
             reserve = self._settings.connections.sparklog_inter_broker_connections_reserve
             slots -= max(0, min(reserve, slots // _RESERVE_SHARE) - own)
         return held < slots
+
+    @property
+    def _count(self) -> int:
+        """Accepted connections."""
+        shaking = 0 if self._handshakes is None else len(self._handshakes)
+        return len(self._pump.connections) + self._held_count + shaking
 
     @property
     def _slots(self) -> int:
@@ -173,7 +186,11 @@ class Admission:
         return [one for one in self._pump.connections.values() if one.listener not in self._protected]
 
     def _displace(self) -> bool:
-        """Close the connection that has been idle longest; returns False if there is none."""
+        """Close the connection that has been idle longest, before it one whose TLS handshake is not done;
+        returns False if there is none.
+        """
+        if self._handshakes is not None and self._handshakes.drop_oldest():
+            return True
         now_us = read_clock().mono_us
         connection = self._idle.longest(now_us)
         if connection is None:
@@ -220,7 +237,7 @@ class Admission:
             peer[0], settings.connections.max_connection_creation_rate, now_ms
         )
         if throttled.closed_after_ms:
-            if len(self._pump.connections) + self._held_count >= self._slots:
+            if self._count >= self._slots:
                 connected.close()
             else:
                 # Held unread for the delay, as in Kafka: a client that is closed at once reconnects at once.
@@ -250,10 +267,7 @@ class Admission:
 
     def _admit(self, connected: socket.socket, peer: tuple[str, int], listener: Listener) -> None:
         host, limit = peer[0], self._broker.settings.connections.max_connections_per_ip
-        if (
-            limit <= len(self._pump.connections)
-            and sum(one.peer_host == host for one in self._pump.connections.values()) >= limit
-        ):
+        if limit <= self._count and self._count_of(host) >= limit:
             connected.close()
             if not self._is_refusing:  # only the first in a row is logged
                 self._trace(
@@ -274,7 +288,15 @@ class Admission:
         ):
             if key in self._settings.given and size > 0:
                 connected.setsockopt(socket.SOL_SOCKET, option, size)
-        self._pump.accepted(connected, listener.name, peer)
+        if listener.is_encrypted:
+            assert self._handshakes is not None
+            self._handshakes.begin(connected, listener, peer)
+        else:
+            self._pump.accepted(connected, listener.name, peer)
+
+    def _count_of(self, host: str) -> int:
+        shaking = 0 if self._handshakes is None else self._handshakes.count_of(host)
+        return shaking + sum(one.peer_host == host for one in self._pump.connections.values())
 
 
 def _protected(settings: BrokerSettings) -> tuple[str, ...]:

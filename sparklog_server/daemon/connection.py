@@ -86,6 +86,7 @@ class Connection:
         "_is_closing",
         "_is_muted",
         "_is_open",
+        "_is_read_due",
         "_is_reading_ahead",
         "_owner",
         "_reactor",
@@ -129,6 +130,7 @@ class Connection:
         self._is_muted = False
         self._is_closing = False
         self._is_reading_ahead = False
+        self._is_read_due = False
         self._is_open = True
         reactor.watch(transport.fileno(), self._ready, self._events)
 
@@ -196,6 +198,8 @@ class Connection:
                 return
         if events & READ and self._is_open:
             self._owner.readable(self)
+            if self._is_open and self.transport.has_received:
+                self._read_soon()
         elif events == PEER_CLOSED:
             self.is_half_closed = True
             self._settle()
@@ -221,8 +225,21 @@ class Connection:
         if events != self._events:
             self._events = events
             self._reactor.change(self.transport.fileno(), events)
+        if events & READ and self.transport.has_received:
+            self._read_soon()
         if waiting or self._unread_bytes:
             self._tell_unread(has_sent=has_sent)
+
+    def _read_soon(self) -> None:
+        """Receive in the next turn what the transport holds: the reactor cannot tell."""
+        if not self._is_read_due:
+            self._is_read_due = True
+            self._reactor.post(self._read_held)
+
+    def _read_held(self) -> None:
+        self._is_read_due = False
+        if self._is_open and self._events & READ:
+            self._ready(READ)
 
     def _tell_unread(self, *, has_sent: bool) -> None:
         size = self._waiting_bytes - self._sliced_bytes + self._sent_bytes + CHUNK_BYTES * len(self._waiting)

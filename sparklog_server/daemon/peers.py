@@ -1,8 +1,8 @@
 """The sockets of links: connections that this process opens.
 
-    send ─► name looked up (job) ─► connecting ─► open ── bytes ─► the broker
-                 │                      │           │
-                 └──────────────────────┴───────────┴──► lost, once, with the kind of loss
+    send ─► name looked up (job) ─► connecting ─► TLS (jobs) ─► open ── bytes ─► the broker
+                 │                      │            │           │
+                 └──────────────────────┴────────────┴───────────┴──► lost, once, with the kind of loss
 
 An address that is a number is not looked up. The loop never waits: neither for a name, nor for a
 connection, nor for a peer that does not read.
@@ -11,12 +11,16 @@ connection, nor for a peer that does not read.
 import errno
 import socket
 from functools import partial
-from typing import Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from sparklog.client.stream import Output, PlainStream, Stream
+from sparklog.client.stream import Address, Output, PlainStream, Stream
 from sparklog.effects import Chunk, LinkId, Loss
+from sparklog_server.config.listeners import joined
 from sparklog_server.daemon.jobs import Done, Job
 from sparklog_server.daemon.reactor import READ, WRITE, Reactor
+
+if TYPE_CHECKING:
+    import ssl
 
 DEAD_AFTER_MS: Final = 4_000
 """How long a peer may leave sent bytes, or a probe of an idle connection, without acknowledgement."""
@@ -50,18 +54,30 @@ class Owner(Protocol):
     def run(self, job: Job, done: Done) -> None:
         """Run a job that may block."""
 
+    def shake_hands(self, job: Job, done: Done) -> None:
+        """Run a step of a TLS handshake, which takes about a millisecond."""
+
+    def secure(self, link: LinkId) -> "ssl.SSLContext | None":
+        """The context of a link with TLS."""
+
+    def trace(self, event: str, **fields: object) -> None:
+        """Log an event."""
+
 
 class _Peer:
     """The socket of one link, and the bytes that it has not taken. Without a stream while the name is looked
     up.
     """
 
-    __slots__ = ("id", "is_open", "output", "stream", "wants_write")
+    __slots__ = ("id", "is_dropped", "is_open", "is_shaking", "is_tls", "output", "stream", "wants_write")
 
     def __init__(self, link: LinkId) -> None:
         self.id = link
         self.stream: Stream | None = None
         self.is_open = False
+        self.is_tls = False
+        self.is_shaking = False  # only the job touches the stream
+        self.is_dropped = False
         self.output = Output()
         self.wants_write = True
 
@@ -73,6 +89,7 @@ class Peers:
         self._owner = owner
         self._reactor = reactor
         self._peers: dict[LinkId, _Peer] = {}
+        self._distrusted: set[tuple[str, int]] = set()  # addresses whose refused handshake is logged
 
     def send(self, link: LinkId, chunks: list[Chunk]) -> None:
         """Send bytes on a link, which the first ones open."""
@@ -122,18 +139,56 @@ class Peers:
 
     def _connect(self, peer: _Peer, family: int, target: tuple[object, ...]) -> None:
         try:
-            peer.stream = PlainStream((family, target), dead_after_ms=DEAD_AFTER_MS)
+            peer.stream = self._stream(peer, (family, target))
         except OSError as error:
             self._lose_later(peer, _loss_of(error))
             return
         # A connection becomes writable when it is established, and when it fails.
         self._reactor.watch(peer.stream.fileno(), partial(self._ready, peer), READ | WRITE)
 
+    def _stream(self, peer: _Peer, address: Address) -> Stream:
+        context = self._owner.secure(peer.id)
+        if context is None:
+            return PlainStream(address, dead_after_ms=DEAD_AFTER_MS)
+        from sparklog.client.tls_stream import TlsStream  # at its only use: most links are plain
+
+        peer.is_tls = True
+        return TlsStream(address, context, peer.id.address[0], dead_after_ms=DEAD_AFTER_MS)
+
+    def _shake_hands(self, peer: _Peer, stream: Stream) -> None:
+        """Run the next step of a TLS handshake in a job."""
+        self._reactor.forget(stream.fileno())
+        peer.is_shaking = True
+        self._owner.shake_hands(partial(_step, stream), partial(self._stepped, peer))
+
+    def _stepped(self, peer: _Peer, result: object) -> None:
+        peer.is_shaking = False
+        stream = peer.stream
+        assert stream is not None
+        if peer.is_dropped:
+            stream.close()
+        elif isinstance(result, OSError):
+            if peer.id.address not in self._distrusted:
+                self._distrusted.add(peer.id.address)
+                reason = result.strerror or str(result)
+                self._owner.trace("link-refused", address=joined(*peer.id.address), reason=reason)
+            self._lose(peer, _loss_of(result))
+        else:
+            self._distrusted.discard(peer.id.address)
+            peer.is_open = result is True
+            peer.wants_write = bool(peer.output) or stream.wants_write
+            self._reactor.watch(
+                stream.fileno(), partial(self._ready, peer), READ | WRITE if peer.wants_write else READ
+            )
+
     # -- events
 
     def _ready(self, peer: _Peer, events: int) -> None:
         stream = peer.stream
         assert stream is not None
+        if peer.is_tls and not peer.is_open:
+            self._shake_hands(peer, stream)
+            return
         try:
             if not peer.is_open:
                 peer.is_open = stream.handshake()
@@ -157,6 +212,13 @@ class Peers:
             self._lose(peer, Loss.ENDED)
         else:
             self._owner.link_received(peer.id, size)
+            if stream.has_received and not peer.is_dropped:
+                self._reactor.post(partial(self._receive_held, peer))
+
+    def _receive_held(self, peer: _Peer) -> None:
+        """Receive what the stream holds: the reactor cannot tell."""
+        if not peer.is_dropped:
+            self._ready(peer, READ)
 
     def _flush(self, peer: _Peer) -> None:
         stream = peer.stream
@@ -183,9 +245,18 @@ class Peers:
             self._owner.link_lost(peer.id, loss)
 
     def _drop(self, peer: _Peer) -> None:
-        if peer.stream is not None:
+        peer.is_dropped = True
+        if peer.stream is not None and not peer.is_shaking:
             self._reactor.forget(peer.stream.fileno())
             peer.stream.close()
+
+
+def _step(stream: Stream) -> bool | OSError:
+    """A job: whether the handshake is done, or how it has failed."""
+    try:
+        return stream.handshake()
+    except OSError as error:
+        return error
 
 
 def _loss_of(error: OSError) -> Loss:

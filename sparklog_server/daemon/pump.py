@@ -27,16 +27,21 @@ from sparklog.effects import (
 )
 from sparklog.model import Instant, Micros, SessionId, Ticket
 from sparklog_server.broker.client_quotas import ClientQuotas
+from sparklog_server.broker.links import TO_CONTROLLERS
 from sparklog_server.broker.log_settings import decompress_memory
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.daemon.connection import Connection
 from sparklog_server.daemon.jobs import Done, Job, Jobs
 from sparklog_server.daemon.reactor import Reactor
 from sparklog_server.daemon.syncer import Syncer
-from sparklog_server.daemon.transport import PlainTransport
+from sparklog_server.daemon.transport import PlainTransport, Transport
 from sparklog_server.disk.door import Disk, StorageError
+from sparklog_server.security.principals import UNKNOWN, Identity
 
 if TYPE_CHECKING:
+    import ssl
+
+    from sparklog_server.daemon.certificates import Certificates
     from sparklog_server.daemon.peers import Peers
 
 
@@ -56,7 +61,13 @@ class Serving(Protocol):
     def is_ready(self) -> bool: ...
     def start(self, now: Instant) -> list[Effect]: ...
     def connected(
-        self, session_id: SessionId, listener: str, peer_address: str, now: Instant
+        self,
+        session_id: SessionId,
+        listener: str,
+        peer_address: str,
+        now: Instant,
+        principal: str = ...,
+        groups: tuple[str, ...] = ...,
     ) -> list[Effect]: ...
     def buffer(self, session_id: SessionId) -> memoryview: ...
     def receive(self, session_id: SessionId, size: int, now: Instant) -> list[Effect]: ...
@@ -119,6 +130,8 @@ class Pump:
         # Threads of their own: no session waits for a background job, and none of these jobs is short.
         self._background = Jobs(reactor.post, is_background=True)
         self._reads = Jobs(reactor.post, is_background=True)
+        self.handshakes = Jobs(reactor.post)
+        self.certificates: Certificates | None = None
         self._syncer = Syncer(disk, reactor.post, self._synced)
         self._peers: Peers | None = None
         self._last_session = 0
@@ -155,17 +168,26 @@ class Pump:
     # -- connections
 
     def accepted(self, connected: socket.socket, listener: str, peer: tuple[str, int]) -> None:
-        """A connection was accepted; its socket is non-blocking."""
+        """A connection without TLS was accepted; its socket is non-blocking."""
+        self.established(PlainTransport(connected), listener, peer, UNKNOWN)
+
+    def established(
+        self, transport: Transport, listener: str, peer: tuple[str, int], identity: Identity
+    ) -> None:
+        """A connection is ready for requests, after its TLS handshake if it has one."""
         peer_host, peer_port = peer
         self._last_session += 1
         session = SessionId(self._last_session)
         now = read_clock()
         connection = self.connections[session] = Connection(
-            session, PlainTransport(connected), listener, peer_host, self._reactor, self
+            session, transport, listener, peer_host, self._reactor, self
         )
         connection.active_us = now.mono_us
         self._counts[listener] += 1
-        self._carry_out(self._broker.connected(session, listener, f"{peer_host}:{peer_port}", now), now)
+        address = f"{peer_host}:{peer_port}"
+        self._carry_out(
+            self._broker.connected(session, listener, address, now, identity.principal, identity.groups), now
+        )
 
     def readable(self, connection: Connection) -> None:
         """Receive once, into the broker's buffer, and have the broker process it."""
@@ -260,6 +282,23 @@ class Pump:
         """See `daemon.peers.Owner`."""
         now = read_clock()
         self._carry_out(self._broker.link_lost(link, loss, now), now)
+
+    def shake_hands(self, job: Job, done: Done) -> None:
+        """See `daemon.peers.Owner`."""
+        self.handshakes.run(job, done)
+
+    def secure(self, link: LinkId) -> "ssl.SSLContext | None":
+        """See `daemon.peers.Owner`."""
+        if self.certificates is None:
+            return None
+        settings = self._broker.settings
+        if link.purpose in TO_CONTROLLERS:
+            return self.certificates.of_links(settings.controller_listener_names[0])
+        return self.certificates.of_links(settings.inter_broker_listener_name)
+
+    def trace(self, event: str, **fields: object) -> None:
+        """See `daemon.peers.Owner`."""
+        self._trace(event, **fields)
 
     def _links(self) -> "Peers":
         if self._peers is None:

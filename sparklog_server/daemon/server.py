@@ -20,12 +20,13 @@ from collections.abc import Callable
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sparklog.errors import SparklogError
 from sparklog.model import Instant
 from sparklog_server.config.listeners import Listener, joined
 from sparklog_server.config.settings import BrokerSettings
+from sparklog_server.config.tls_settings import needs_certificates
 from sparklog_server.daemon.admission import Admission
 from sparklog_server.daemon.linux import set_malloc_options, trim_heap
 from sparklog_server.daemon.logs import TraceLog
@@ -36,6 +37,10 @@ from sparklog_server.disk.checkpoint import CheckpointCorrupt
 from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.log.log_dir import DirectoryRefused
 from sparklog_server.raft.election_state import ElectionStateCorrupt
+
+if TYPE_CHECKING:
+    from sparklog_server.daemon.certificates import Certificates
+    from sparklog_server.daemon.handshakes import Handshakes
 
 IDLE_SWEEPS: Final = 8
 # The time for which another thread may hold the GIL when the loop returns from a system call. Python's
@@ -83,6 +88,7 @@ class Server:
         ports = {listener.name: bound.getsockname()[1] for listener, bound in self._sockets}
         self._settings = settings.with_bound_ports(ports)
         self._listen_to_signals()
+        self._certificates = _certificates(settings, log) if needs_certificates(settings) else None
         self._broker = open_broker(self._settings, disk, log.trace, read_clock())
         self._pump = Pump(
             self._broker,
@@ -93,6 +99,7 @@ class Server:
         )
         self._chores: list[tuple[float, int, Callable[[], None]]] = []
         self._chore_numbers = count()
+        handshakes = None if self._certificates is None else self._secure(self._certificates)
         self._admission = Admission(
             self._sockets,
             self._settings,
@@ -100,6 +107,7 @@ class Server:
             self._pump,
             self._reactor,
             connections_max=connections_max,
+            handshakes=handshakes,
             after=self._after,
             trace=log.trace,
         )
@@ -174,6 +182,33 @@ class Server:
                 raise _cannot_listen(listener, error) from error
         self._admission.begin(sockets)
 
+    def _secure(self, certificates: "Certificates") -> "Handshakes":
+        from sparklog_server.daemon.handshakes import Handshakes
+
+        pump = self._pump
+        pump.certificates = certificates
+        self._check_certificates()
+        return Handshakes(
+            certificates,
+            self._reactor,
+            pump.handshakes,
+            pump.established,
+            timeout_ms=self._settings.tls.sparklog_ssl_handshake_timeout_ms,
+            after=self._after,
+            trace=self._log.trace,
+        )
+
+    def _check_certificates(self) -> None:
+        """Look now and then whether the files of certificates have changed."""
+        interval_ms = self._settings.tls.sparklog_ssl_reload_interval_ms
+        if interval_ms:
+            self._after(interval_ms / 1000, self._refresh_certificates)
+
+    def _refresh_certificates(self) -> None:
+        assert self._certificates is not None
+        self._certificates.refresh(self._broker.settings, self._pump.run, is_changed=False)
+        self._check_certificates()
+
     def _listen_to_signals(self) -> None:
         # A signal that arrives just before the wait would be handled only after it: the system's own handler
         # ends the wait.
@@ -213,6 +248,8 @@ class Server:
             while self._chores and self._chores[0][0] <= now_s:
                 heappop(self._chores)[2]()
         self._admission.turned()
+        if self._certificates is not None:
+            self._certificates.follow(self._broker.settings, self._pump.run)
         wait_s = self._pump.tick()
         if not self._chores:
             return wait_s
@@ -239,6 +276,13 @@ class Server:
         assert isinstance(untrimmed_bytes, int), untrimmed_bytes
         self._untrimmed_bytes = untrimmed_bytes
         self._after(TRIMMED_EVERY_S, self._trim_heap)
+
+
+def _certificates(settings: BrokerSettings, log: TraceLog) -> "Certificates":
+    """Read the certificates; imported here because most nodes on a laptop have none."""
+    from sparklog_server.daemon.certificates import Certificates
+
+    return Certificates(settings, log.trace)
 
 
 def prepare_process() -> None:

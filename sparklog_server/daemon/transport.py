@@ -1,7 +1,7 @@
 """The byte stream under a connection: a port, and its implementation over a plain socket.
 
 connection ──► Transport ──► PlainTransport ──► socket
-                   └── the place of TLS: `send_slice` reads the range (pread) and sends it in a TLS record
+                   └► TlsTransport (`tls_transport`) ──► ssl.SSLSocket ──► socket
 """
 
 import os
@@ -21,6 +21,10 @@ class Transport(Protocol):
     `send_slice` with EIO, that the file cannot be read.
     """
 
+    @property
+    def has_received(self) -> bool:
+        """Whether bytes can be received that have left the socket already, so that it is not readable."""
+
     def fileno(self) -> int:
         """The descriptor that the reactor watches."""
 
@@ -28,7 +32,9 @@ class Transport(Protocol):
         """Receive once; returns the number of bytes, 0 at the end of the stream."""
 
     def send(self, content: bytes | bytearray | memoryview, /) -> int:
-        """Send once; returns the number of bytes taken."""
+        """Send once; returns the number of bytes taken. Bytes that were not taken come first in the next call
+        of this or another `send` method.
+        """
 
     def send_gathered(
         self, contents: Sequence[bytes | bytearray | memoryview], *, is_more_to_come: bool
@@ -50,6 +56,8 @@ class PlainTransport:
     """
 
     __slots__ = ("_connected", "receive_into", "send")
+
+    has_received: Final = False
 
     def __init__(self, connected: socket.socket) -> None:
         self._connected = connected

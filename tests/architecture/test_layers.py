@@ -17,6 +17,7 @@ from tests.architecture.source_tree import Import, Module, imports_of, modules
 # it stands above `wire`.
 SPARKLOG_ROWS = (
     ({"model", "kernels", "errors"},),
+    ({"tls"},),
     ({"effects"},),
     ({"wire"},),
     ({"record"},),
@@ -63,7 +64,8 @@ OUTSIDE_MODULES = {
 }
 MAY_TOUCH_THE_WORLD = {
     *("sparklog_server.daemon", "sparklog_server.simulation", "sparklog_server.cli"),
-    *("sparklog.local_broker", "sparklog.testing", "sparklog.client.stream"),
+    *("sparklog.local_broker", "sparklog.testing", "sparklog.client.stream", "sparklog.client.tls_stream"),
+    *("sparklog.tls.contexts", "sparklog.tls.stores"),
     *(
         "sparklog.spark.source",
         "sparklog.spark.batch_reader",

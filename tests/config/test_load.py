@@ -140,4 +140,4 @@ def test_half_a_unicode_escape_is_refused_with_its_line() -> None:
 
 def test_a_key_with_a_listeners_prefix_or_for_a_plug_in_is_known() -> None:
     entries = parse_properties("listener.name.internal.ssl.keystore.location=/k\nrsm.config.bucket=b\n", "f")
-    assert len(settings_of(entries).warnings) == 2
+    assert len(settings_of(entries).warnings) == 1

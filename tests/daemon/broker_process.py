@@ -23,7 +23,8 @@ API_VERSIONS = struct.pack(">ihhih1s", 11, 18, 0, 7, 1, b"t")
 
 
 class BrokerProcess:
-    """`sparklog start` with these arguments; killed at the end of the `with` block if it still runs.
+    """`sparklog start`, or another `verb`, with these arguments; killed at the end of the `with` block if it
+    still runs.
 
     `descriptors` is its hard limit of them, `prefix` a command that starts it in its own place,
     `environment` has additional variables.
@@ -36,6 +37,7 @@ class BrokerProcess:
         descriptors: int | None = None,
         prefix: tuple[str, ...] = (),
         environment: Mapping[str, str] | None = None,
+        verb: tuple[str, ...] = ("start",),
     ) -> None:
         limited = (
             f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({descriptors}, {descriptors})); "
@@ -44,7 +46,7 @@ class BrokerProcess:
         )
         program = f"{limited}import sys; from sparklog_server.cli.main import main; sys.exit(main())"
         self.child = subprocess.Popen(
-            [*prefix, sys.executable, *flags, "-c", program, "start", *arguments],
+            [*prefix, sys.executable, *flags, "-c", program, *verb, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -180,5 +182,18 @@ def stored(bootstrap_servers: str, partition: TopicPartition) -> list[bytes | No
         consumer.seek_to_beginning()
         values: list[bytes | None] = []
         while len(values) < end:
+            values += [record.value for record in consumer.poll(timeout_ms=5_000)]
+    return values
+
+
+def stored_by(bootstrap_servers: str, topic: str, partitions: int, **settings: str) -> list[bytes | None]:
+    """The values of a topic, read by a consumer with these settings up to the end offsets at the start."""
+    with Consumer(bootstrap_servers=bootstrap_servers, **settings) as consumer:  # type: ignore[arg-type]
+        wanted = [TopicPartition(topic, index) for index in range(partitions)]
+        consumer.assign(wanted)
+        count = sum(consumer.end_offsets(wanted).values())
+        consumer.seek_to_beginning()
+        values: list[bytes | None] = []
+        while len(values) < count:
             values += [record.value for record in consumer.poll(timeout_ms=5_000)]
     return values

@@ -26,13 +26,14 @@ class Echo:
         self.settings = BrokerSettings()
         self.quotas = ClientQuotas(self.settings, lambda: 0)
         self.sessions: list[SessionId] = []
+        self.principals: list[tuple[str, tuple[str, ...]]] = []
         self.gone: list[SessionId] = []
         self.finished_results: list[object] = []
         self.answered = 0
         self.unread_bytes: dict[SessionId, int] = {}
         self.reads = 0  # how often it was told that a client has read
         self._file = file
-        self._buffer = bytearray(1 << 18)
+        self.room = bytearray(1 << 18)
         self.mute_changes: dict[SessionId, bool] = {}
         self._waiting: dict[Ticket, SessionId] = {}
 
@@ -43,17 +44,24 @@ class Echo:
         return []
 
     def connected(
-        self, session_id: SessionId, listener: str, peer_address: str, now: Instant
+        self,
+        session_id: SessionId,
+        listener: str,
+        peer_address: str,
+        now: Instant,
+        principal: str = "",
+        groups: tuple[str, ...] = (),
     ) -> list[Effect]:
+        self.principals.append((principal, groups))
         self.sessions.append(session_id)
         return []
 
     def buffer(self, session_id: SessionId) -> memoryview:
-        return memoryview(self._buffer)
+        return memoryview(self.room)
 
     def receive(self, session_id: SessionId, size: int, now: Instant) -> list[Effect]:
         effects: list[Effect] = []
-        for line in bytes(self._buffer[:size]).split(b"\n")[:-1]:
+        for line in bytes(self.room[:size]).split(b"\n")[:-1]:
             effects += self._answer(session_id, *line.split(b" "))
         return effects
 

@@ -1,6 +1,7 @@
 """The sockets of links against real sockets on loopback."""
 
 import socket
+import ssl
 import struct
 from collections.abc import Iterator
 
@@ -23,6 +24,8 @@ class Links:
         self.losses: list[tuple[LinkId, Loss]] = []
         self.jobs: list[tuple[Job, Done]] = []
         self.room = bytearray(64)
+        self.context: ssl.SSLContext | None = None
+        self.events: list[str] = []
         self.addresses: list[tuple[str, int]] = []
 
     def link_buffer(self, link: LinkId) -> memoryview | None:
@@ -36,6 +39,15 @@ class Links:
 
     def run(self, job: Job, done: Done) -> None:
         self.jobs.append((job, done))
+
+    def shake_hands(self, job: Job, done: Done) -> None:
+        done(job())
+
+    def secure(self, link: LinkId) -> ssl.SSLContext | None:
+        return self.context
+
+    def trace(self, event: str, **fields: object) -> None:
+        self.events.append(event)
 
     def turn(self, timeout_s: float = 5.0) -> None:
         self.reactor.turn(timeout_s)

@@ -19,7 +19,7 @@ from sparklog_server.broker.dispatch_groups import GROUPS
 from sparklog_server.broker.dispatch_records import RECORDS
 from sparklog_server.broker.dispatch_transactions import TRANSACTIONS
 
-MODULES_MAX = 399
+MODULES_MAX = 403
 LATER = (
     "asyncio",
     "hmac",
@@ -45,6 +45,7 @@ LATER = (
     "sparklog_server.log.examine_directory",
     "sparklog_server.log.repair",
     "sparklog_server.simulation",
+    "sparklog.tls",
     "ssl",
     "traceback",
 )

@@ -1,0 +1,32 @@
+"""The streams of one client: plain, or with TLS by `security.protocol`."""
+
+from sparklog.client.settings import ClientSettings
+from sparklog.client.stream import Address, PlainStream, Stream
+
+
+class Streams:
+    """Opens streams. The context of TLS is built once; `ssl` is imported only for it."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        """Raises SettingsError if the key store or trust store cannot be read."""
+        self._send_buffer = settings.send_buffer_bytes
+        self._receive_buffer = settings.receive_buffer_bytes
+        self._context = None
+        if settings.security_protocol.endswith("SSL"):
+            from sparklog.tls.contexts import client_context
+
+            self._context = client_context(settings.tls)
+
+    def open(self, address: Address, host: str) -> Stream:
+        """Begin to connect to a server, whose certificate must be for `host`; raises OSError."""
+        if self._context is None:
+            return PlainStream(address, send_buffer=self._send_buffer, receive_buffer=self._receive_buffer)
+        from sparklog.client.tls_stream import TlsStream
+
+        return TlsStream(
+            address,
+            self._context,
+            host,
+            send_buffer=self._send_buffer,
+            receive_buffer=self._receive_buffer,
+        )
