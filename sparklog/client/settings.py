@@ -8,7 +8,7 @@ no effect here warn once; unknown keys are errors that name the nearest known ke
 
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Final, Literal, Self, TypedDict, get_args, get_origin
 
 import msgspec
@@ -33,6 +33,9 @@ OffsetReset = str
 """What to do without a position: `earliest`, `latest`, `none`, or `by_duration:PT1H30M` to go back by that
 long (KIP-1106).
 """
+SecurityProtocol = Literal["PLAINTEXT", "SASL_PLAINTEXT"]
+TokenCallback = Callable[[], str | tuple[str, float]]
+"""Returns a token of OAUTHBEARER, or the token and the time at which it ends, in seconds since 1970."""
 GroupProtocol = Literal["classic", "consumer"]
 IsolationLevel = Literal["read_uncommitted", "read_committed"]
 ISOLATION_LEVELS: Final[Mapping[IsolationLevel, int]] = {"read_uncommitted": 0, "read_committed": 1}
@@ -60,7 +63,20 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     receive_buffer_bytes: SocketBytes = -1
     """-1 leaves the size to the system, whose own tuning beats Kafka's fixed defaults."""
     retries: Count = INT32_MAX
-    security_protocol: Literal["PLAINTEXT"] = "PLAINTEXT"
+    security_protocol: SecurityProtocol = "PLAINTEXT"
+
+    # SASL; `sasl/logins.py` makes a login of them
+    sasl_mechanism: str = "GSSAPI"
+    sasl_jaas_config: str | None = None
+    sasl_username: str | None = None
+    sasl_password: str | None = None
+    sasl_oauthbearer_token_callback: TokenCallback | None = None
+    sasl_oauthbearer_token_endpoint_url: str | None = None
+    sasl_oauthbearer_scope: str | None = None
+    sasl_oauthbearer_client_credentials_client_id: str | None = None
+    sasl_oauthbearer_client_credentials_client_secret: str | None = None
+    sasl_login_connect_timeout_ms: Count = 10_000
+    sasl_login_read_timeout_ms: Count = 10_000
 
     # producers
     acks: Literal["all", "-1", "0", "1"] = "all"
@@ -104,6 +120,15 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_poll_interval_ms: Positive = 300_000
     enable_auto_commit: bool = True
     auto_commit_interval_ms: Count = 5_000
+
+    def __repr__(self) -> str:
+        """Without secrets."""
+        shown = {name: getattr(self, name) for name in self.__struct_fields__}
+        fields = ", ".join(
+            f"{name}={'[hidden]' if is_secret(name) and value is not None else repr(value)}"
+            for name, value in shown.items()
+        )
+        return f"ClientSettings({fields})"
 
     @property
     def reset_duration_ms(self) -> int | None:
@@ -189,7 +214,18 @@ class CommonOptions(TypedDict, total=False):
     send_buffer_bytes: int
     receive_buffer_bytes: int
     retries: int
-    security_protocol: Literal["PLAINTEXT"]
+    security_protocol: SecurityProtocol
+    sasl_mechanism: str
+    sasl_jaas_config: str
+    sasl_username: str
+    sasl_password: str
+    sasl_oauthbearer_token_callback: TokenCallback
+    sasl_oauthbearer_token_endpoint_url: str
+    sasl_oauthbearer_scope: str
+    sasl_oauthbearer_client_credentials_client_id: str
+    sasl_oauthbearer_client_credentials_client_secret: str
+    sasl_login_connect_timeout_ms: int
+    sasl_login_read_timeout_ms: int
 
 
 class AdminOptions(CommonOptions, total=False):
@@ -251,30 +287,28 @@ default.list.key.serde.inner default.list.key.serde.type default.list.value.serd
 default.list.value.serde.type enable.metrics.push interceptor.classes key.deserializer key.serializer
 metadata.max.idle.ms metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms
 partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms partitioner.class
-rebalance.timeout.ms sasl.client.callback.handler.class sasl.jaas.config sasl.kerberos.kinit.cmd
+rebalance.timeout.ms sasl.client.callback.handler.class sasl.kerberos.kinit.cmd
 sasl.kerberos.min.time.before.relogin sasl.kerberos.service.name sasl.kerberos.ticket.renew.jitter
 sasl.kerberos.ticket.renew.window.factor sasl.login.callback.handler.class sasl.login.class
-sasl.login.connect.timeout.ms sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds
-sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor sasl.login.refresh.window.jitter
-sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms sasl.mechanism
+sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor
+sasl.login.refresh.window.jitter sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms
 sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud
 sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.iss
 sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds
 sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file
 sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.private.key.passphrase
-sasl.oauthbearer.assertion.template.file sasl.oauthbearer.client.credentials.client.id
-sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.clock.skew.seconds
+sasl.oauthbearer.assertion.template.file sasl.oauthbearer.clock.skew.seconds
 sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer sasl.oauthbearer.header.urlencode
 sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
 sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
-sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope
-sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name sasl.oauthbearer.token.endpoint.url
-security.providers share.acknowledgement.mode share.acquire.mode ssl.cipher.suites ssl.enabled.protocols
-ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.key.password ssl.keymanager.algorithm
-ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password ssl.keystore.type
-ssl.protocol ssl.provider ssl.secure.random.implementation ssl.trustmanager.algorithm
-ssl.truststore.certificates ssl.truststore.location ssl.truststore.password ssl.truststore.type
-transaction.two.phase.commit.enable value.deserializer value.serializer
+sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope.claim.name
+sasl.oauthbearer.sub.claim.name security.providers share.acknowledgement.mode share.acquire.mode
+ssl.cipher.suites ssl.enabled.protocols ssl.endpoint.identification.algorithm ssl.engine.factory.class
+ssl.key.password ssl.keymanager.algorithm ssl.keystore.certificate.chain ssl.keystore.key
+ssl.keystore.location ssl.keystore.password ssl.keystore.type ssl.protocol ssl.provider
+ssl.secure.random.implementation ssl.trustmanager.algorithm ssl.truststore.certificates
+ssl.truststore.location ssl.truststore.password ssl.truststore.type transaction.two.phase.commit.enable
+value.deserializer value.serializer
 """
 WITHOUT_EFFECT: Final = frozenset(_WITHOUT_EFFECT.split())
 """Keys that Kafka's clients know and that change nothing here."""
@@ -298,7 +332,13 @@ MEMBERS_ONLY: Final = frozenset(
 )
 """Keys that change something only for who joins a group."""
 
+_SECRET: Final = re.compile(r"password|passphrase|secret|jaas|keystore_key$|callback")
 _warned: set[str] = set()
+
+
+def is_secret(name: str) -> bool:
+    """Whether the value of this field must not be shown."""
+    return _SECRET.search(name.replace(".", "_")) is not None
 
 
 def _has_no_effect(key: str) -> bool:
@@ -317,11 +357,18 @@ def warn_without_effect(key: str) -> None:
 
 def _value(cls: type[ClientSettings], name: str, value: object) -> object:
     """A value as the field's type, from that type or from text."""
+    if name == "sasl_oauthbearer_token_callback":
+        if not callable(value):
+            raise SettingsError(
+                "sasl.oauthbearer.token.callback must be a function: it can be given in Python only"
+            )
+        return value
     try:
         return msgspec.convert({name: value}, cls, strict=False).__getattribute__(name)
     except msgspec.ValidationError as error:
+        shown = "[hidden]" if is_secret(name) else value
         raise SettingsError(
-            f"{name.replace('_', '.')}={value}: {_demand(cls.__annotations__[name], str(error))}"
+            f"{name.replace('_', '.')}={shown}: {_demand(cls.__annotations__[name], str(error))}"
         ) from None
 
 
@@ -391,6 +438,10 @@ def _check(settings: ClientSettings, given: Mapping[str, object]) -> None:
         raise SettingsError("delivery.timeout.ms must be at least linger.ms + request.timeout.ms")
     _check_transactions(settings)
     _check_group(settings, given)
+    if settings.security_protocol.startswith("SASL_"):
+        from sparklog.client.sasl.logins import check_login  # most clients use none
+
+        check_login(settings)
 
 
 def _check_transactions(settings: ClientSettings) -> None:

@@ -162,12 +162,12 @@ def check_reachable(
                 f"set advertised.listeners={listener.name}://<a name clients can resolve>:{listener.port}"
             )
     for listener in listeners:
-        if listener.protocol != "PLAINTEXT":
+        if listener.protocol not in ("PLAINTEXT", "SASL_PLAINTEXT"):
             raise invalid(
                 "listeners",
                 str(listener),
                 f"{listener.name} uses {listener.protocol}, which this release cannot serve yet; only "
-                f"PLAINTEXT is available",
+                f"PLAINTEXT and SASL_PLAINTEXT are available",
             )
         if not listener.is_loopback and not is_insecure_allowed:
             raise SettingsError(
