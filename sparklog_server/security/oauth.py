@@ -212,7 +212,7 @@ def parse_keys(document: bytes) -> Keys:
     try:
         told = json.loads(document)["keys"]
         entries = [one for one in told if isinstance(one, dict)]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise ValueError("the document is not a JSON Web Key Set") from None
     keys = []
     for entry in entries[:_KEYS_MAX]:

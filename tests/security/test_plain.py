@@ -59,4 +59,6 @@ def test_an_empty_list_of_users_admits_no_user() -> None:
 
 def test_no_repr_has_a_password() -> None:
     module = parse_jaas('PlainLoginModule required user_a="hunter2";', "k")
-    assert "hunter2" not in f"{module!r} {PlainUsers(module.options, b'key')!r} {PlainMachine('a', 'hunter2')!r}"
+    assert (
+        "hunter2" not in f"{module!r} {PlainUsers(module.options, b'key')!r} {PlainMachine('a', 'hunter2')!r}"
+    )

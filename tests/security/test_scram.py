@@ -76,7 +76,7 @@ def test_the_broker_speaks_the_example_of_rfc_7677() -> None:
 
 
 def test_the_client_speaks_the_example_of_rfc_7677() -> None:
-    client = PasswordLogin(SHA256, "user", "pencil", lambda size: CLIENT_NONCE).machine()
+    client = PasswordLogin(SHA256, "user", "pencil", lambda _: CLIENT_NONCE).machine()
     assert client.first() == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
     nonce = b"rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
     response = client.next(b"r=" + nonce + b",s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096")
@@ -271,7 +271,7 @@ def test_arbitrary_bytes_are_refused(first: bytes, final: bytes) -> None:
     ],
 )
 def test_a_client_refuses_a_hostile_challenge(challenge: bytes, reason: str) -> None:
-    client = PasswordLogin(SHA256, "user", "pencil", lambda size: CLIENT_NONCE).machine()
+    client = PasswordLogin(SHA256, "user", "pencil", lambda _: CLIENT_NONCE).machine()
     client.first()
     with pytest.raises(AuthenticationFailed, match=reason):
         client.next(challenge)
@@ -279,7 +279,7 @@ def test_a_client_refuses_a_hostile_challenge(challenge: bytes, reason: str) -> 
 
 @pytest.mark.parametrize("final", [b"", b"v=AAAA", b"e=other-error", b"v="])
 def test_a_client_refuses_a_broker_that_does_not_know_the_password(final: bytes) -> None:
-    client = ScramMachine(SHA256, "user", lambda salt, iterations: b"salted", CLIENT_NONCE)
+    client = ScramMachine(SHA256, "user", lambda *_: b"salted", CLIENT_NONCE)
     client.first()
     client.next(b"r=rOprNGfwEbeRWgbNEkqOx,s=AAAA,i=4096")
     with pytest.raises(AuthenticationFailed):
