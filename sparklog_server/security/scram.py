@@ -35,8 +35,8 @@ NUMBERS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 NUMBER_OF: Final = {name: number for number, name in NUMBERS.items()}
 NONCE_BYTES: Final = 24
 
-_SALT_DIGITS: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
-_SALT_LENGTH: Final = 25
+SALT_DIGITS: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
+SALT_LENGTH: Final = 25
 """Kafka's tools make salts of 25 or 26 such characters."""
 
 
@@ -72,7 +72,7 @@ def absent_credential(mechanism: str, user: str, secret: bytes) -> ScramCredenti
     """The credential of a user that does not exist: it looks like a real one and has no password."""
     name = HASHES[mechanism]
     drawn = hmac.digest(secret, b"salt " + user.encode(), "sha512")
-    salt = bytes(_SALT_DIGITS[byte % len(_SALT_DIGITS)] for byte in drawn[:_SALT_LENGTH])
+    salt = bytes(SALT_DIGITS[byte % len(SALT_DIGITS)] for byte in drawn[:SALT_LENGTH])
     stored, server = (hmac.digest(secret, kind + user.encode(), name) for kind in (b"stored ", b"server "))
     return ScramCredential(salt, stored, server, ITERATIONS_MIN)
 

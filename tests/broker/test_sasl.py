@@ -18,7 +18,8 @@ from sparklog.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHand
 from sparklog_server.simulation.cluster import SimulatedConnection
 from tests.broker.world import World
 
-PLAIN_JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="a-secret" user_bob="b-secret";'
+PLAIN_JAAS = """org.apache.kafka.common.security.plain.PlainLoginModule required
+    user_alice="a-secret" user_bob="b-secret";"""
 VERSIONS = ApiVersionsRequest(client_software_name="test", client_software_version="1")
 DELAY_MS = 100
 

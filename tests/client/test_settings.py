@@ -33,7 +33,7 @@ def test_dotted_keys_with_text_become_typed_fields() -> None:
         ("acks", "3", "acks=3: must be one of all, -1, 0, 1"),
         ("bootstrap.servers", "nowhere", "host:port"),
         ("bootstrap.servers", " , ", "empty"),
-        ("security.protocol", "SSL", "security.protocol=SSL: must be PLAINTEXT"),
+        ("security.protocol", "SSL", "security.protocol=SSL: must be one of PLAINTEXT, SASL_PLAINTEXT"),
         ("compression.type", "brotli", "compression.type=brotli"),
         ("auto.offset.reset", "sometimes", "by_duration"),
         ("auto.offset.reset", "by_duration:1h", "P1DT12H"),

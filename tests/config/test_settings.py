@@ -41,7 +41,7 @@ def test_loopback_needs_no_leave(host: str) -> None:
     assert of(listeners=f"PLAINTEXT://{host}:9092").listeners[0].is_loopback
 
 
-@pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
 def test_what_cannot_be_served_yet_is_said_by_name(protocol: str) -> None:
     with pytest.raises(SettingsError, match=f"{protocol}, which this release cannot serve yet"):
         of(listeners=f"{protocol}://127.0.0.1:9092")
