@@ -127,7 +127,7 @@ def by_kafka_python(address: str, mechanism: str, password: str, topic: str) -> 
         "sasl_plain_password": password,
     }
     try:
-        producer = kafka.KafkaProducer(**settings, max_block_ms=5000)
+        producer = kafka.KafkaProducer(**settings, max_block_ms=5000, bootstrap_timeout_ms=3000)
         producer.send(topic, b"value").get(timeout=PATIENCE_S)
         producer.close()
     except (kafka.errors.KafkaError, AssertionError) as error:
