@@ -104,9 +104,15 @@ CONNECTIONS = [
 
 REQUESTS = [
     Limit("socket.request.max.bytes", "A Produce request with a larger frame closes the connection."),
+    Limit("connections.max.reauth.ms", "The session is closed unless its client authenticates again."),
+    Limit("delegation.token.max.lifetime.ms", "The token ends; no renewal extends it."),
+    Limit(
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+        "The pause between failed readings of the keys of the identity provider grows no longer.",
+    ),
     Limit("sparklog.frame.other.max.bytes", "Any other request with a larger frame closes the connection."),
     Limit(
-        "sparklog.frame.unauthenticated.max.bytes",
+        "sasl.server.max.receive.size",
         "A larger frame before authentication closes the connection.",
     ),
     Limit(

@@ -159,6 +159,7 @@ class Caller:
             if now_us() >= deadline:
                 raise RequestTimeout("no broker told of the others in time")
             self.network.poll(deadline)
+            self.network.raise_refusal()
 
     def brokers(self, deadline: Micros) -> list[NodeId]:
         """The ids of all brokers, in order, by a new Metadata request: brokers leave and come back."""
@@ -170,6 +171,7 @@ class Caller:
             if now_us() >= deadline:
                 raise RequestTimeout("no broker told of the others in time")
             self.network.poll(deadline)
+            self.network.raise_refusal()
         return sorted(cluster.brokers)
 
     def of_brokers(self, ask: Callable[[NodeId], V], deadline: Micros) -> dict[NodeId, V]:

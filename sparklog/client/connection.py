@@ -1,9 +1,14 @@
 """One connection to a broker, as a machine: requests become bytes, bytes become answers in the order of
 the requests.
 
-    CONNECTING --opened--> HANDSHAKE --ApiVersions answered--> READY
-                              |  error 35: asked again in v0        | closed, or a reply that cannot be
-                              +-----------------> CLOSED <----------+
+    CONNECTING --opened--> HANDSHAKE --ApiVersions answered--> READY <-----------------+
+                              |  error 35: asked again in v0     |  |                  | accepted
+                              |                                  |  +--reauthenticate--+
+                              +--with a login--> AUTHENTICATING -+                     |
+                              |                       |          +-> REAUTHENTICATING -+
+                              +------> CLOSED <-------+ refused, or a reply that cannot be
+
+Requests that come during REAUTHENTICATING are held until that is over.
 
 It does no I/O and reads no clock. The caller sends the bytes of `take_output`, writes received bytes into
 `buffer()` and reports them by `received`. Brokers answer strictly in order, so the requests in flight are a
@@ -14,7 +19,7 @@ because every later reply waits behind it.
 from collections import deque
 from enum import Enum, auto
 from functools import cache
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -34,6 +39,10 @@ from sparklog.wire.header import decode_reply, encode_request
 from sparklog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from sparklog.wire.schema import Message
 
+if TYPE_CHECKING:
+    from sparklog.client.sasl.conversation import Conversation
+    from sparklog.client.sasl.login import Login
+
 HANDSHAKE_REPLY_BYTES_MAX: Final = 1 << 20
 REPLY_BYTES_MAX: Final = 512 << 20
 SOFTWARE_NAME: Final = "sparklog"
@@ -47,7 +56,9 @@ _CORRELATION_MASK = (1 << 31) - 1
 class State(Enum):
     CONNECTING = auto()
     HANDSHAKE = auto()
+    AUTHENTICATING = auto()
     READY = auto()
+    REAUTHENTICATING = auto()
     CLOSED = auto()
 
 
@@ -65,6 +76,17 @@ class _InFlight(msgspec.Struct):
     correlation_id: int
     deadline: Micros
     token: object
+
+
+class _Held(NamedTuple):
+    """A request that waits for the end of a re-authentication."""
+
+    api: Api
+    message: Message
+    version: int
+    token: object
+    deadline: Micros
+    expects_reply: bool
 
 
 class UnsupportedByBroker(BrokerError):
@@ -103,9 +125,13 @@ class Connection:
     __slots__ = (
         "_answers",
         "_client_id",
+        "_conversation",
         "_correlation_id",
+        "_due_us",
         "_framer",
+        "_held",
         "_in_flight",
+        "_login",
         "_output",
         "_ranges",
         "_reply_bytes_max",
@@ -123,8 +149,14 @@ class Connection:
         in_flight_max: int,
         buffers: ReceiveBuffers,
         reply_bytes_max: int = REPLY_BYTES_MAX,
+        login: "Login | None" = None,
     ) -> None:
+        """With a login, the connection authenticates before it is READY."""
         self.state = State.CONNECTING
+        self._login = login
+        self._conversation: Conversation | None = None
+        self._due_us: Micros | None = None  # when the session is to be authenticated again
+        self._held: list[_Held] = []
         self.in_flight_max = in_flight_max
         self._client_id = client_id
         self._reply_bytes_max = reply_bytes_max
@@ -145,12 +177,19 @@ class Connection:
     @property
     def in_flight(self) -> int:
         """Requests not yet answered."""
-        return len(self._in_flight)
+        return len(self._in_flight) + len(self._held)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether requests of callers are sent."""
+        return self.state is State.READY
 
     @property
     def has_room(self) -> bool:
         """Whether a request may be sent now."""
-        return self.state is State.READY and len(self._in_flight) < self.in_flight_max
+        if self.state is State.READY:
+            return len(self._in_flight) < self.in_flight_max
+        return self.state is State.REAUTHENTICATING and self.in_flight < self.in_flight_max
 
     def version_for(self, api: Api, *, version_max: int | None = None) -> int:
         """The newest version that both sides support; raises UnsupportedByBroker."""
@@ -178,11 +217,32 @@ class Connection:
         """Send a request; its answer is returned with `token`. Raises UnsupportedByBroker, and ValueError if
         the version cannot encode the request.
         """
-        assert self.state is State.READY
+        assert self.state in (State.READY, State.REAUTHENTICATING)
         assert len(self._in_flight) < self.in_flight_max
         api = _APIS_BY_REQUEST.get(type(message)) or api_of(type(message))
         version = self.version_for(api, version_max=version_max)
-        self._send(api, message, version, token, deadline, expects_reply=expects_reply)
+        if self.state is State.REAUTHENTICATING:
+            self._held.append(_Held(api, message, version, token, deadline, expects_reply))
+        else:
+            self._send(api, message, version, token, deadline, expects_reply=expects_reply)
+
+    def begin_lifetime(self, now: Micros, drawn: int) -> None:
+        """The connection became ready at `now`: it is due after 85 to 95 % of the session's lifetime, by a
+        random byte, as in Kafka's clients (KIP-368).
+        """
+        lifetime_ms = 0 if self._conversation is None else self._conversation.session_lifetime_ms
+        share = 0.85 + drawn / 2560
+        self._due_us = None if not lifetime_ms else Micros(now + int(lifetime_ms * 1000 * share))
+
+    def is_due(self, now: Micros) -> bool:
+        """Whether the session is to be authenticated again before the next request."""
+        return self._due_us is not None and self._due_us <= now and self.state is State.READY
+
+    def reauthenticate(self, deadline: Micros) -> None:
+        """Authenticate the session again, behind the requests in flight."""
+        assert self.state is State.READY
+        self.state = State.REAUTHENTICATING
+        self._begin_conversation(deadline)
 
     def take_output(self) -> list[Chunk]:
         """The bytes to send since the last call."""
@@ -199,8 +259,9 @@ class Connection:
             if not self._in_flight:
                 raise DecodeError("a reply that nobody asked for")
             asked = self._in_flight[0]
-            if self.state is State.HANDSHAKE:
-                self._versions_answered(asked, frame)
+            if asked.token is _HANDSHAKE:
+                self._in_flight.popleft()
+                self._own_answered(asked, frame)
             else:
                 self._answers.append(Answer(asked.token, self._decoded(asked, frame)))
                 self._in_flight.popleft()
@@ -209,7 +270,11 @@ class Connection:
 
     def deadline(self) -> Micros | None:
         """The earliest deadline of a request in flight."""
-        return min((asked.deadline for asked in self._in_flight), default=None)
+        earliest = min((asked.deadline for asked in self._in_flight), default=None)
+        if not self._held:
+            return earliest
+        held = min(one.deadline for one in self._held)
+        return held if earliest is None else min(earliest, held)
 
     def closed(self, error: SparklogError, now: Micros) -> list[Answer]:
         """The stream is closed: every request in flight fails, overdue ones with RequestTimeout.
@@ -217,13 +282,15 @@ class Connection:
         Replies that arrived before invalid bytes are among the answers.
         """
         self.state = State.CLOSED
-        in_flight, self._in_flight = self._in_flight, deque()
+        self._due_us = None
+        in_flight: list[_InFlight | _Held] = [*self._in_flight, *self._held]
+        self._in_flight, self._held = deque(), []
         overdue = RequestTimeout("no reply in time; the request may still have had its effect")
         answers, self._answers = self._answers, []
         return answers + [
             Answer(asked.token, None, overdue if asked.deadline <= now else error)
             for asked in in_flight
-            if asked.token is not _HANDSHAKE
+            if asked.token is not _HANDSHAKE and (not isinstance(asked, _Held) or asked.expects_reply)
         ]
 
     def _decoded(self, asked: _InFlight, frame: memoryview) -> Message:
@@ -242,8 +309,37 @@ class Connection:
         )
         self._send(API_BY_KEY[API_VERSIONS], hello, version, _HANDSHAKE, deadline, expects_reply=True)
 
+    def _own_answered(self, asked: _InFlight, frame: memoryview) -> None:
+        """The reply to a request of the handshake or the authentication."""
+        if self.state is State.HANDSHAKE:
+            self._versions_answered(asked, frame)
+            return
+        conversation = self._conversation
+        assert conversation is not None
+        following = conversation.replied(self._decoded(asked, frame))
+        if following is not None:
+            self._ask_own(following, asked.deadline)
+            return
+        self._framer.frame_bytes_max = self._reply_bytes_max
+        self.state = State.READY
+        held, self._held = self._held, []
+        for one in held:
+            self._send(
+                one.api, one.message, one.version, one.token, one.deadline, expects_reply=one.expects_reply
+            )
+
+    def _begin_conversation(self, deadline: Micros) -> None:
+        from sparklog.client.sasl.conversation import Conversation  # most connections need none
+
+        assert self._login is not None
+        self._conversation = Conversation(self._login)
+        self._ask_own(self._conversation.first(), deadline)
+
+    def _ask_own(self, message: Message, deadline: Micros) -> None:
+        api = api_of(type(message))
+        self._send(api, message, self.version_for(api), _HANDSHAKE, deadline, expects_reply=True)
+
     def _versions_answered(self, asked: _InFlight, frame: memoryview) -> None:
-        self._in_flight.popleft()
         try:
             # A broker that does not support our version answers in v0 (KIP-511).
             refused = (
@@ -264,6 +360,10 @@ class Connection:
         self._ranges = {api.api_key: (api.min_version, api.max_version) for api in reply.api_keys}
         self.features = {feature.name: feature.max_version_level for feature in reply.finalized_features}
         self.features_epoch = reply.finalized_features_epoch
+        if self._login is not None:
+            self.state = State.AUTHENTICATING
+            self._begin_conversation(asked.deadline)
+            return
         self._framer.frame_bytes_max = self._reply_bytes_max
         self.state = State.READY
 

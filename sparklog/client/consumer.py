@@ -467,6 +467,7 @@ class Consumer:
         records wait for the caller, the group is not polled.
         """
         now = now_us()
+        self._network.raise_refusal()
         self._send(now)
         wake = self._fetcher.deadline(now)
         deadline = deadline if wake is None else min(deadline, wake)

@@ -32,6 +32,10 @@ class BrokerGone(ConnectionFailed):
     """The broker of a request is fenced or unregistered; nothing was sent."""
 
 
+class AuthenticationFailed(SparklogError):
+    """The broker refused the credentials, or did not prove its own: the same ones will fail again."""
+
+
 class CorruptRecords(SparklogError):
     """A fetched batch does not follow the format or fails its CRC; the position stays at `offset` until the
     caller seeks.

@@ -29,5 +29,5 @@ class Link:
 
     @property
     def is_opening(self) -> bool:
-        """Whether the handshake is not done yet."""
-        return self.connection.state in (State.CONNECTING, State.HANDSHAKE)
+        """Whether the handshake, or the first authentication, is not done yet."""
+        return self.connection.state in (State.CONNECTING, State.HANDSHAKE, State.AUTHENTICATING)

@@ -286,12 +286,14 @@ class Producer:
         self._finish(operation, deadline)
 
     def _finish(self, operation: Operation, deadline: float) -> None:
-        if not self._waited(lambda: operation.is_done, deadline):
+        if not self._waited(lambda: operation.is_done or self._network.refusal is not None, deadline):
             trouble = self._network.last_error
             why = "" if trouble is None else f"; last trouble: {trouble}"
             raise RequestTimeout(
                 f"{operation.name} was not answered in time{why}: call it again to go on waiting"
             )
+        if not operation.is_done:
+            self._network.raise_refusal()
         if operation.error is not None:
             raise operation.error
 
@@ -323,7 +325,12 @@ class Producer:
             code = cluster.errors.get(topic)
             return None if code is None or code.is_retriable else code
 
-        if self._waited(lambda: topic in cluster.topics or refusal() is not None, self._blocks_until(None)):
+        def is_over() -> bool:
+            return topic in cluster.topics or refusal() is not None or self._network.refusal is not None
+
+        if self._waited(is_over, self._blocks_until(None)):
+            if topic not in cluster.topics:
+                self._network.raise_refusal()
             if (code := refusal()) is not None and topic not in cluster.topics:
                 raise BrokerError(code, f"topic {topic!r}")
             return cluster.topics[topic]

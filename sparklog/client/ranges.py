@@ -194,6 +194,7 @@ class RangeReader:
                 raise fetch.last_error or RequestTimeout(
                     f"{fetch.topic_partition}: no records at offset {fetch.offset} in time"
                 )
+            self._network.raise_refusal()
             for answer in self._network.poll(deadline):
                 if answer.token is not fetch:
                     continue

@@ -1,13 +1,15 @@
-"""The options of every role that decide about TLS."""
+"""The options of every role that decide about TLS and SASL."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, TypedDict
 
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+TokenCallback = Callable[[], str | tuple[str, float]]
+"""Returns a token of OAUTHBEARER, or the token and the time at which it ends, in seconds since 1970."""
 
 
 class SecurityOptions(TypedDict, total=False):
-    """Kafka's `security.protocol` and `ssl.*`."""
+    """Kafka's `security.protocol`, `ssl.*` and `sasl.*`."""
 
     security_protocol: SecurityProtocol
     ssl_keystore_type: str
@@ -24,3 +26,14 @@ class SecurityOptions(TypedDict, total=False):
     ssl_cipher_suites: str | Sequence[str]
     ssl_endpoint_identification_algorithm: str
     sparklog_ssl_crl_location: str | None
+    sasl_mechanism: str
+    sasl_jaas_config: str
+    sasl_username: str
+    sasl_password: str
+    sasl_oauthbearer_token_callback: TokenCallback
+    sasl_oauthbearer_token_endpoint_url: str
+    sasl_oauthbearer_scope: str
+    sasl_oauthbearer_client_credentials_client_id: str
+    sasl_oauthbearer_client_credentials_client_secret: str
+    sasl_login_connect_timeout_ms: int
+    sasl_login_read_timeout_ms: int

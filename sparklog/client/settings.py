@@ -14,9 +14,9 @@ from typing import Annotated, Final, Literal, Self, get_args, get_origin
 import msgspec
 from msgspec import Meta
 
-from sparklog.client.security_options import SecurityOptions, SecurityProtocol
+from sparklog.client.security_options import SecurityOptions, SecurityProtocol, TokenCallback
 from sparklog.errors import SettingsError
-from sparklog.tls.keys import PROTOCOLS, SECRETS, TlsKeys, check_store_type
+from sparklog.tls.keys import PROTOCOLS, TlsKeys, check_store_type
 
 _LZ4_FAST: Final = 9
 """Kafka's default for lz4, which means the fast compressor and not the level 9 of the thorough one."""
@@ -78,6 +78,19 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     ssl_endpoint_identification_algorithm: str = "https"
     sparklog_ssl_crl_location: str | None = None
 
+    # SASL; `sasl/logins.py` makes a login of them
+    sasl_mechanism: str = "GSSAPI"
+    sasl_jaas_config: str | None = None
+    sasl_username: str | None = None
+    sasl_password: str | None = None
+    sasl_oauthbearer_token_callback: TokenCallback | None = None
+    sasl_oauthbearer_token_endpoint_url: str | None = None
+    sasl_oauthbearer_scope: str | None = None
+    sasl_oauthbearer_client_credentials_client_id: str | None = None
+    sasl_oauthbearer_client_credentials_client_secret: str | None = None
+    sasl_login_connect_timeout_ms: Count = 10_000
+    sasl_login_read_timeout_ms: Count = 10_000
+
     # producers
     acks: Literal["all", "-1", "0", "1"] = "all"
     enable_idempotence: bool = True
@@ -123,7 +136,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         given = ", ".join(
-            f"{name}={'[hidden]' if name in _SECRETS else repr(value)}"
+            f"{name}={'[hidden]' if is_secret(name) else repr(value)}"
             for name, default in zip(self.__struct_fields__, self.__struct_defaults__, strict=True)
             if (value := getattr(self, name)) != default
         )
@@ -212,7 +225,6 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _LISTS: Final = ("partition_assignment_strategy", "ssl_enabled_protocols", "ssl_cipher_suites")
-_SECRETS: Final = frozenset(f"ssl_{name}" for name in SECRETS)
 
 
 class CommonOptions(SecurityOptions, total=False):
@@ -296,26 +308,23 @@ default.list.key.serde.inner default.list.key.serde.type default.list.value.serd
 default.list.value.serde.type enable.metrics.push interceptor.classes key.deserializer key.serializer
 metadata.max.idle.ms metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms
 partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms partitioner.class
-rebalance.timeout.ms sasl.client.callback.handler.class sasl.jaas.config sasl.kerberos.kinit.cmd
+rebalance.timeout.ms sasl.client.callback.handler.class sasl.kerberos.kinit.cmd
 sasl.kerberos.min.time.before.relogin sasl.kerberos.service.name sasl.kerberos.ticket.renew.jitter
 sasl.kerberos.ticket.renew.window.factor sasl.login.callback.handler.class sasl.login.class
-sasl.login.connect.timeout.ms sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds
-sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor sasl.login.refresh.window.jitter
-sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms sasl.mechanism
+sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor
+sasl.login.refresh.window.jitter sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms
 sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud
 sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.iss
 sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds
 sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file
 sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.private.key.passphrase
-sasl.oauthbearer.assertion.template.file sasl.oauthbearer.client.credentials.client.id
-sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.clock.skew.seconds
+sasl.oauthbearer.assertion.template.file sasl.oauthbearer.clock.skew.seconds
 sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer sasl.oauthbearer.header.urlencode
 sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
 sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
-sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope
-sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name sasl.oauthbearer.token.endpoint.url
-security.providers share.acknowledgement.mode share.acquire.mode ssl.engine.factory.class
-ssl.keymanager.algorithm ssl.protocol ssl.provider ssl.secure.random.implementation
+sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope.claim.name
+sasl.oauthbearer.sub.claim.name security.providers share.acknowledgement.mode share.acquire.mode
+ssl.engine.factory.class ssl.keymanager.algorithm ssl.protocol ssl.provider ssl.secure.random.implementation
 ssl.trustmanager.algorithm transaction.two.phase.commit.enable value.deserializer value.serializer
 """
 WITHOUT_EFFECT: Final = frozenset(_WITHOUT_EFFECT.split())
@@ -340,7 +349,13 @@ MEMBERS_ONLY: Final = frozenset(
 )
 """Keys that change something only for who joins a group."""
 
+_SECRET: Final = re.compile(r"password|passphrase|secret|jaas|keystore_key$|callback")
 _warned: set[str] = set()
+
+
+def is_secret(name: str) -> bool:
+    """Whether the value of this field must not be shown."""
+    return _SECRET.search(name.replace(".", "_")) is not None
 
 
 def _has_no_effect(key: str) -> bool:
@@ -359,11 +374,18 @@ def warn_without_effect(key: str) -> None:
 
 def _value(cls: type[ClientSettings], name: str, value: object) -> object:
     """A value as the field's type, from that type or from text."""
+    if name == "sasl_oauthbearer_token_callback":
+        if not callable(value):
+            raise SettingsError(
+                "sasl.oauthbearer.token.callback must be a function: it can be given in Python only"
+            )
+        return value
     try:
         return msgspec.convert({name: value}, cls, strict=False).__getattribute__(name)
     except msgspec.ValidationError as error:
+        shown = "[hidden]" if is_secret(name) else value
         raise SettingsError(
-            f"{name.replace('_', '.')}={value}: {_demand(cls.__annotations__[name], str(error))}"
+            f"{name.replace('_', '.')}={shown}: {_demand(cls.__annotations__[name], str(error))}"
         ) from None
 
 
@@ -438,9 +460,9 @@ def _check(settings: ClientSettings, given: Mapping[str, object]) -> None:
 
 def _check_security(settings: ClientSettings) -> None:
     if settings.security_protocol.startswith("SASL_"):
-        raise SettingsError(
-            f"security.protocol={settings.security_protocol}: this release authenticates by SSL only"
-        )
+        from sparklog.client.sasl.logins import check_login  # most clients use none
+
+        check_login(settings)
     for store_type in (settings.ssl_keystore_type, settings.ssl_truststore_type):
         check_store_type(store_type)
     settings.tls.check()

@@ -14,11 +14,12 @@ from typing import Final, Self, TypeVar
 
 from sparklog.client.cluster import NO_NODE, Cluster
 from sparklog.client.connection import Answer, Connection, State, broken
-from sparklog.client.failures import BrokerGone, ClientClosed, UnknownTopic
+from sparklog.client.failures import AuthenticationFailed, BrokerGone, ClientClosed, UnknownTopic
 from sparklog.client.frames import ReceiveBuffers
 from sparklog.client.link import Link
 from sparklog.client.settings import ClientSettings
 from sparklog.client.streams import Streams
+from sparklog.client.waker import Waker
 from sparklog.errors import (
     BrokerError,
     ConnectionFailed,
@@ -65,6 +66,12 @@ class Network:
     ) -> None:
         self.settings = settings
         self.cluster = Cluster(settings, entropy)
+        self._login = None
+        if settings.security_protocol.startswith("SASL_"):
+            from sparklog.client.sasl.token_endpoint import shell_login  # most clients need none
+
+            self._login = shell_login(settings, entropy)
+        self.refusal: AuthenticationFailed | None = None  # of a connection, not raised yet
         self.allow_auto_create = True
         self._in_flight_max = (
             settings.max_in_flight_requests_per_connection if in_flight_max is None else in_flight_max
@@ -78,17 +85,9 @@ class Network:
         self._last_error: SparklogError | None = None
         self._is_closed = False
         self._streams = Streams(settings)
-        self._wake_out: socket.socket | None = None
-        self._wake_in: socket.socket | None = None
-        if can_be_woken:
-            self._wake_in, self._wake_out = socket.socketpair()
-            self._wake_in.setblocking(False)
-            self._wake_out.setblocking(False)
-            self._selector.register(self._wake_in, selectors.EVENT_READ, None)
+        self._waker = Waker(self._selector) if can_be_woken else None
 
-    def now(self) -> Micros:
-        """The clock for deadlines."""
-        return now_us()
+    now = staticmethod(now_us)
 
     # -- sending ---------------------------------------------------------------------------------------------
 
@@ -126,11 +125,19 @@ class Network:
                 self._answers.append(Answer(token, None, self._last_error or broken("the connection broke")))
             return
         link.last_used = now = now_us()
+        if link.connection.is_due(now):
+            link.connection.reauthenticate(Micros(now + self.settings.request_timeout_ms * _MS))
         wait = self.settings.request_timeout_ms * _MS if timeout_us is None else timeout_us
         link.connection.request(
             message, token, Micros(now + wait), version_max=version_max, expects_reply=expects_reply
         )
         self._flush(link)
+
+    def raise_refusal(self) -> None:
+        """Raise the AuthenticationFailed with which a broker has refused a connection since the last call."""
+        if (refusal := self.refusal) is not None:
+            self.refusal = None
+            raise refusal
 
     @property
     def last_error(self) -> SparklogError | None:
@@ -172,6 +179,7 @@ class Network:
         is_sent = False
         try:
             while True:
+                self.raise_refusal()
                 if not is_sent:
                     target = self.anyone() if node is None else node
                     if target != NO_NODE and self.is_ready(target):
@@ -250,8 +258,8 @@ class Network:
     def wait(self, until: Micros) -> None:
         """Wait until a socket is ready, or for a `wake`. Another thread may use the network meanwhile."""
         for key, _ in self._selector.select(max(0, until - now_us()) / 1e6):
-            if key.data is None:
-                self._drain_wakes()
+            if key.data is None and self._waker is not None:
+                self._waker.drain()
 
     def rest(self, wait_us: int) -> None:
         """Poll for that long; replies stay for the next `poll`."""
@@ -271,6 +279,7 @@ class Network:
         others: list[Answer] = []
         try:
             while topic not in self.cluster.topics:
+                self.raise_refusal()
                 is_late = now_us() >= deadline
                 code = self.cluster.errors.get(topic)
                 if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and (is_late or not is_patient):
@@ -285,11 +294,8 @@ class Network:
 
     def wake(self) -> None:
         """End a `wait` in another thread, or the next one if none is under way."""
-        assert self._wake_out is not None
-        try:
-            self._wake_out.send(b"\0")
-        except OSError:
-            return  # full of wake-ups already, or closed
+        assert self._waker is not None
+        self._waker.wake()
 
     def close(self) -> None:
         """Close every connection; answers that were not collected are lost."""
@@ -299,9 +305,8 @@ class Network:
                 link.stream.close()
         self._links.clear()
         self._selector.close()  # unregisters them; an interrupt may have left one that is not registered
-        for end in (self._wake_in, self._wake_out):
-            if end is not None:
-                end.close()
+        if self._waker is not None:
+            self._waker.close()
 
     def __enter__(self) -> Self:
         return self
@@ -314,14 +319,10 @@ class Network:
     # -- inside ----------------------------------------------------------------------------------------------
 
     def _select(self, timeout_s: float) -> list[tuple[selectors.SelectorKey, int]]:
-        if not timeout_s or self._wake_in is None:
+        if not timeout_s or self._waker is None:
             return self._selector.select(timeout_s)
-        # Wake-ups are left for `wait`: here they would end each sleep.
-        self._selector.unregister(self._wake_in)
-        try:
+        with self._waker.deaf():  # wake-ups are left for `wait`: here they would end each sleep
             return self._selector.select(timeout_s)
-        finally:
-            self._selector.register(self._wake_in, selectors.EVENT_READ, None)
 
     def _not_in_time(self, what: str) -> SparklogError:
         if self._last_error is not None:
@@ -347,7 +348,10 @@ class Network:
     def _connect(self, node: NodeId, now: Micros) -> None:
         broker = self.cluster.brokers[node]
         connection = Connection(
-            client_id=self.settings.client_id, in_flight_max=self._in_flight_max, buffers=self._buffers
+            client_id=self.settings.client_id,
+            in_flight_max=self._in_flight_max,
+            buffers=self._buffers,
+            login=self._login,
         )
         link = Link(node, broker, connection, Micros(now + self.cluster.setup_timeout_us(node)), now)
         self._links[node] = link
@@ -426,12 +430,16 @@ class Network:
                 if not was_ready:
                     self._flush(link)  # the handshake may continue
                     if connection.state is State.READY:
+                        connection.begin_lifetime(now_us(), entropy(1)[0])
                         self.cluster.connected(link.node)
                         self.cluster.features_told(connection.features, connection.features_epoch)
                 if size < len(buffer):
                     return
         except BlockingIOError:
             return
+        except AuthenticationFailed as error:
+            self.refusal = error
+            self._fail(link, error)
         except DecodeError as error:
             where = " (is this a plain-text Kafka listener?)" if connection.state is State.HANDSHAKE else ""
             self._fail(link, broken(f"the broker sent an invalid reply: {error}{where}"))
@@ -469,8 +477,7 @@ class Network:
         """Close a connection: its requests fail, and the next one is started after a back-off."""
         now = now_us()
         self._last_error = error
-        self._detach(link)
-        self._links.pop(link.node, None)
+        self._drop(link)
         self.cluster.connect_failed(link.node, now)
         for answer in link.connection.closed(error, now):
             self._answered(answer)
@@ -484,14 +491,6 @@ class Network:
             self._selector.unregister(link.stream.fileno())
             link.stream.close()
             link.stream, link.is_registered_for_write = None, False
-
-    def _drain_wakes(self) -> None:
-        assert self._wake_in is not None
-        try:
-            while self._wake_in.recv(4096):
-                pass
-        except BlockingIOError:
-            return
 
 
 _METADATA: Final = object()

@@ -160,6 +160,7 @@ class BatchWriter:
 
     def _turn(self, deadline: Micros) -> None:
         """Send the ready batches and process the replies, waiting until `deadline` for the first one."""
+        self._network.raise_refusal()
         for done in deliver(self._network, self._outbound, deadline):
             self._unacknowledged_bytes -= len(done.batch.records)
             if done.error is not None and self._error is None:

@@ -199,7 +199,7 @@ class ActiveController:
 
     def _decide(self, command: Message, then: Decided, principal: str, now: Instant) -> None:
         """Decide, append, and park the reply behind the records that it depends on."""
-        outcome = self._controller.decide(command, self._raft.log_end_offset, now)
+        outcome = self._controller.decide(command, self._raft.log_end_offset, now, principal)
         reply = outcome.reply
         if outcome.records:
             self._trace(

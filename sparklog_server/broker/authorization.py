@@ -19,6 +19,8 @@ class Operation(IntEnum):
     DESCRIBE_CONFIGS = 10
     ALTER_CONFIGS = 11
     IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
     TWO_PHASE_COMMIT = 15
 
 
@@ -29,6 +31,8 @@ class Resource(IntEnum):
     GROUP = 3
     CLUSTER = 4
     TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
 
 
 Allow = Callable[[str, Operation, Resource, str], bool]

@@ -24,10 +24,11 @@ from sparklog_server.broker.directories import close_without_logs
 from sparklog_server.broker.dispatch import HANDLERS, newest_served
 from sparklog_server.broker.ending import marker_writer
 from sparklog_server.broker.local_partitions import follow
-from sparklog_server.broker.opening import Parts, open_parts
+from sparklog_server.broker.opening import Parts, nothing_readable, open_parts
 from sparklog_server.broker.request_jobs import RequestJobs
 from sparklog_server.broker.sessions import Sessions
 from sparklog_server.broker.transaction_coordinator import TransactionCoordinator
+from sparklog_server.config.listener_texts import uses_sasl
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.metadata.features import unsupported
@@ -56,6 +57,7 @@ class Broker:
         allow: Allow,
         receive_buffer: bytearray,
         work_clock: WorkClock,
+        read: Callable[[str], bytes],
         trace: Trace,
     ) -> None:
         settings = parts.live.settings
@@ -112,6 +114,18 @@ class Broker:
             quotas=self.quotas,
             entropy=parts.entropy,
         )
+        if uses_sasl(settings):
+            from sparklog_server.broker import authentication  # a node without SASL imports no machines
+
+            sessions.authentication = authentication.Authentication(
+                parts.live,
+                lambda: parts.quorum.image,
+                cluster_id=parts.cluster_id,
+                entropy=parts.entropy,
+                read=read,
+                trace=trace,
+            )
+            parts.links.log_in(*authentication.link_logins(settings, parts.entropy))
         self._replication: Replication | None = None
         if not parts.quorum.is_alone:
             from sparklog_server.broker.controller_link import ControllerLink  # a node alone needs none
@@ -143,16 +157,25 @@ class Broker:
         allow: Allow = allow_all,
         receive_buffer: bytearray | None = None,
         work_clock: WorkClock = lambda: 0,
+        read: Callable[[str], bytes] = nothing_readable,
     ) -> Self:
         """Open the directories and the metadata log, and the data logs of a node that is alone; `start` then
-        registers. Blocks. Raises StorageError or DirectoryRefused.
+        registers. Blocks. `read` reads the document of an URL, in jobs. Raises StorageError, DirectoryRefused
+        or SettingsError.
         """
         parts = open_parts(
             settings, disk, transactions=cls.transactions, allow=allow, entropy=entropy, trace=trace, now=now
         )
         if receive_buffer is None:
             receive_buffer = bytearray(RECEIVE_BUFFER_BYTES)
-        return cls(parts, allow=allow, receive_buffer=receive_buffer, work_clock=work_clock, trace=trace)
+        return cls(
+            parts,
+            allow=allow,
+            receive_buffer=receive_buffer,
+            work_clock=work_clock,
+            read=read,
+            trace=trace,
+        )
 
     # -- lifecycle
 

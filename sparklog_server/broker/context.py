@@ -54,6 +54,34 @@ whatever the timeout is.
 """
 
 
+class _Refusal:
+    """A failed authentication that is answered at its time."""
+
+    __slots__ = ("_answer", "_disconnect", "_message", "_reason", "call")
+
+    def __init__(
+        self,
+        call: Call,
+        message: Message,
+        reason: str,
+        answer: Callable[[Call, Message, Instant], None],
+        disconnect: Callable[[Session, str], None],
+    ) -> None:
+        self.call = call
+        self._message = message
+        self._reason = reason
+        self._answer = answer
+        self._disconnect = disconnect
+
+    def expired(self, now: Instant) -> None:
+        """The delay is over."""
+        self._answer(self.call, self._message, now)
+        self._disconnect(self.call.session, self._reason)
+
+    def abandoned(self) -> None:
+        """The client has closed the connection."""
+
+
 class Context:
     """The broker as its handlers see it. A waiter added to `woken` is called in this turn; `disconnect`
     closes a session and drops the requests that it has sent.
@@ -179,6 +207,12 @@ class Context:
                 self._answer(call, answer_of(reply), now)
 
         self.propose(command, reply_type, decided, now, call)
+        return Parked.MUTING
+
+    def refuse(self, call: Call, message: Message, reason: str, now: Instant) -> Parked:
+        """Answer with an error and close the session, later than at once, so that guessing takes time."""
+        delay_ms = self.settings.sasl.failed_authentication_delay_ms
+        self.timers.park(_Refusal(call, message, reason, self._answer, self.disconnect), delay_ms, now)
         return Parked.MUTING
 
     def transaction_peers(self) -> "TransactionPeers":

@@ -13,12 +13,16 @@ from collections.abc import Callable, Sequence
 from sparklog.errors import SettingsError
 from sparklog.model import Millis, NodeId, Uuid
 from sparklog.record.control import KRaftVersion, KRaftVersionFeature, KRaftVoters, QuorumVoter, VoterEndpoint
+from sparklog.wire.schema import Message
 from sparklog_server.config.quorum_settings import VOTERS_KEY, address_of
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.disk.door import Disk
 from sparklog_server.log.first_start import METADATA_DIRECTORY, refuse_what_was_lost
 from sparklog_server.log.identity import META_FILE, DirectoryRefused, decode_uuid, new_uuid, write_meta
-from sparklog_server.raft.snapshots import write_bootstrap
+from sparklog_server.metadata.batches import batch_of
+from sparklog_server.metadata.features import INITIAL
+from sparklog_server.metadata.records import FeatureLevelRecord
+from sparklog_server.raft.snapshots import write_bootstrap, write_bootstrap_metadata
 
 KRAFT_VERSION = 1
 _FORM = "an initial controller is written ID@HOST:PORT:DIRECTORY-ID"
@@ -65,9 +69,11 @@ def format_node(
     voters: Sequence[QuorumVoter],
     entropy: Callable[[int], bytes],
     wall_ms: Millis,
+    credentials: Sequence[Message] = (),
 ) -> dict[str, Uuid]:
     """Format the directories of a node, all or none of which may be formatted before; returns their ids.
-    No voters: the node joins a quorum that exists, or has static voters.
+    No voters: the node joins a quorum that exists, or has static voters. A new cluster begins with the
+    credentials, if this node is its first leader.
 
     Raises SettingsError, DirectoryRefused, DirectoryInUse, StorageError.
     """
@@ -93,6 +99,12 @@ def format_node(
             disk.make_directory(log)
             version = KRaftVersion(k_raft_version=KRAFT_VERSION)
             write_bootstrap(disk, log, (version, KRaftVoters(voters=list(voters))), wall_ms=wall_ms)
+        if credentials:
+            levels = [
+                FeatureLevelRecord(name=name, feature_level=level) for name, level in sorted(INITIAL.items())
+            ]
+            batch = batch_of([*levels, *credentials], wall_ms)
+            write_bootstrap_metadata(disk, settings.metadata_log_dir, batch, wall_ms=wall_ms)
         ids: dict[str, Uuid] = {}
         for path in paths:
             is_own = own is not None and path == settings.metadata_log_dir

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from sparklog.effects import Disconnect, Effect, LinkId, Loss, SendTo
-from sparklog.errors import BrokerError, ConnectionFailed, DecodeError
+from sparklog.errors import BrokerError, ConnectionFailed, DecodeError, SparklogError
 from sparklog.model import Instant, Micros
 from sparklog.wire.schema import Message
 
 if TYPE_CHECKING:
     from sparklog.client.connection import Answer, Connection
     from sparklog.client.frames import ReceiveBuffers
+    from sparklog.client.sasl.login import Login
 
 Address = tuple[str, int]
 """Host and port."""
@@ -88,6 +89,12 @@ class Links:
         self._numbers = count(1)
         self._buffers: ReceiveBuffers | None = None
         self._answers: list[tuple[Answered, Message | Loss]] = []
+        self._broker_login: Login | None = None
+        self._controller_login: Login | None = None
+
+    def log_in(self, broker: "Login | None", controller: "Login | None") -> None:
+        """Authenticate new links to inter-broker listeners and to controllers by these logins."""
+        self._broker_login, self._controller_login = broker, controller
 
     # -- requests of this broker
 
@@ -119,7 +126,7 @@ class Links:
         link.waiting.append(_Request(request, then, deadline, version_max))
         if link.due_us is None or deadline < link.due_us:
             self._due(link, deadline)
-        self._send(link)
+        self._send(link, now)
 
     def close(self, address: Address, purpose: str) -> None:
         """Close a link if it is open; its requests are lost (ENDED)."""
@@ -156,15 +163,20 @@ class Links:
         link = self._by_id.get(link_id)
         if link is None:
             return
+        connection = link.connection
+        was_ready = connection.is_ready
         try:
-            answers = link.connection.received(size)
-        except DecodeError as error:
-            self._effects.append(Disconnect(link_id, f"not a response: {error}", is_at_once=True))
+            answers = connection.received(size)
+        except SparklogError as error:
+            reason = f"not a response: {error}" if isinstance(error, DecodeError) else str(error)
+            self._effects.append(Disconnect(link_id, reason, is_at_once=True))
             self._end(link, Loss.RESET)
             return
         self._answered(answers, Loss.RESET)
-        if link.waiting:
-            self._send(link)
+        if not was_ready and connection.is_ready:
+            connection.begin_lifetime(now.mono_us, link_id.number & 0xFF)
+        if link.waiting or not was_ready:
+            self._send(link, now)
 
     def lost(self, link_id: LinkId, loss: Loss) -> None:
         """A link could not be opened, or has ended."""
@@ -210,14 +222,22 @@ class Links:
             in_flight_max=IN_FLIGHT_MAX,
             buffers=self._buffers,
             reply_bytes_max=RESPONSE_BYTES_MAX,
+            login=self._login_for(purpose),
         )
         link = self._by_id[link_id] = self._by_use[address, purpose] = _Link(link_id, connection)
         connection.opened(deadline)
         return link
 
-    def _send(self, link: _Link) -> None:
+    def _login_for(self, purpose: str) -> "Login | None":
+        if purpose == PROBE:
+            return None  # only ApiVersions is asked, which needs none
+        return self._controller_login if purpose in TO_CONTROLLERS else self._broker_login
+
+    def _send(self, link: _Link, now: Instant) -> None:
         """Send what there is room for in flight."""
         connection = link.connection
+        if link.waiting and connection.is_due(now.mono_us):
+            connection.reauthenticate(link.waiting[0].deadline)
         while link.waiting and connection.has_room:
             one = link.waiting.popleft()
             try:

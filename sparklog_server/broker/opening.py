@@ -51,6 +51,11 @@ class Parts(NamedTuple):
     entropy: Callable[[int], bytes]
 
 
+def nothing_readable(url: str) -> bytes:
+    """The reader of URLs of a node that has none."""
+    raise OSError(f"{url} cannot be read here")
+
+
 def open_parts(
     settings: BrokerSettings,
     disk: Disk,

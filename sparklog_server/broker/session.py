@@ -11,7 +11,7 @@ and every earlier call are answered.
 
 from collections import deque
 from enum import Enum
-from typing import Final, NamedTuple, Protocol, final
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 import msgspec
 
@@ -19,8 +19,10 @@ from sparklog.effects import Chunk
 from sparklog.model import Instant, Micros, NodeId, SessionId
 from sparklog.wire.frame import Framer
 from sparklog.wire.schema import Message
-from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.security.principals import ANONYMOUS
+
+if TYPE_CHECKING:
+    from sparklog_server.broker.session_authentication import SessionAuthentication
 
 Used = tuple[int, int, int]
 """The usage of a request, recorded if the broker has any quota: its bytes, ns of work, and the throttle time
@@ -68,10 +70,12 @@ class Forwarding(NamedTuple):
 class Session:
     """A connection; `backlog` holds whole frames that arrived while it was muted, `held_by` the parked
     call that the next ones wait for; paused is one that waits for the disk to catch up; `is_controller` is
-    one on a listener of controllers, for other nodes of the cluster.
+    one on a listener of controllers, for other nodes of the cluster. `authentication` is None where none is
+    needed, and after one that has no end.
     """
 
     __slots__ = (
+        "authentication",
         "awaits_reader",
         "backlog",
         "backlog_bytes",
@@ -85,6 +89,7 @@ class Session:
         "is_controller",
         "is_muted",
         "is_paused",
+        "is_token_authenticated",
         "listener",
         "owed",
         "owed_bytes",
@@ -113,6 +118,8 @@ class Session:
         self.peer_address = peer_address
         self.principal = principal
         self.groups = groups  # more principals of the client, such as Group:ops
+        self.authentication: SessionAuthentication | None = None
+        self.is_token_authenticated = False  # by a delegation token
         self.owed: deque[Call] = deque()
         self.owed_bytes = 0  # of answers that wait behind an earlier request
         self.unread_bytes = 0  # of answers that the client has not read
@@ -137,18 +144,6 @@ class Session:
     def reply_bytes(self) -> int:
         """The memory that its answers hold."""
         return self.owed_bytes + self.unread_bytes
-
-
-def first_frame_bytes_max(settings: BrokerSettings, listener: str) -> int:
-    """The largest frame of a session before authentication; on listeners without authentication it applies to
-    all frames.
-    """
-    needs_authentication = any(
-        one.name == listener and one.protocol.startswith("SASL_") for one in settings.listeners
-    )
-    limits = settings.connections
-    largest = limits.socket_request_max_bytes
-    return min(limits.sparklog_frame_unauthenticated_max_bytes, largest) if needs_authentication else largest
 
 
 @final

@@ -8,7 +8,7 @@ Bounds of memory and quotas mute a session, which is then not read; `go_on` serv
 """
 
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sparklog.effects import CHUNK_BYTES, Chunk, Disconnect, Effect, Reply, release, retain
 from sparklog.errors import DecodeError
@@ -33,9 +33,11 @@ from sparklog_server.broker.session import (
     Encoded,
     Parked,
     Session,
-    first_frame_bytes_max,
 )
 from sparklog_server.replica.directory import Trace
+
+if TYPE_CHECKING:
+    from sparklog_server.broker.authentication import Authentication
 
 _NO_CONTROLLERS: Final[tuple[Handlers, Mapping[int, int]]] = ({}, {})
 
@@ -60,6 +62,7 @@ class Sessions:
     ) -> None:
         connections = live.settings.connections
         self.is_stopping = False
+        self.authentication: Authentication | None = None  # of a node with SASL listeners
         self.memory = RequestMemory(connections.queued_max_request_bytes)
         self.replying = ReplySender(connections.sparklog_reply_memory_max, self._mute)
         self.handlers = handlers
@@ -101,11 +104,11 @@ class Sessions:
         """Begin a session: a connection was accepted on `listener`."""
         settings = self._live.settings
         framer = Framer(
-            frame_bytes_max=first_frame_bytes_max(settings, listener),
+            frame_bytes_max=settings.connections.socket_request_max_bytes,
             shared=self._receive_buffer,
             spares=self._spare_buffers,
         )
-        self._by_id[session_id] = Session(
+        session = self._by_id[session_id] = Session(
             session_id,
             framer,
             listener=listener,
@@ -114,6 +117,10 @@ class Sessions:
             groups=groups,
             is_controller=listener in settings.controller_listener_names,
         )
+        if self.authentication is not None:
+            session.authentication = self.authentication.begin(listener)
+            if session.authentication is not None:
+                framer.frame_bytes_max = min(settings.sasl.server_receive_bytes_max, framer.frame_bytes_max)
 
     def buffer(self, session_id: SessionId) -> memoryview:
         """The memory for the next bytes of this session; valid until the next call."""
@@ -188,6 +195,12 @@ class Sessions:
 
     def _serve(self, context: Context, session: Session, frame: memoryview, now: Instant) -> None:
         """Run one request."""
+        if (
+            session.authentication is not None
+            and (reason := session.authentication.refusal(frame, now)) is not None
+        ):
+            self.close(session, reason)
+            return
         quotas = self._quotas
         begun_ns = quotas.work_ns() if quotas.is_timed else 0
         handlers, newest = (

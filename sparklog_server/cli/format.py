@@ -40,6 +40,14 @@ import click
     is_flag=True,
     help="Prepare a node that joins a quorum as a broker or an observer.",
 )
+@click.option(
+    "-S",
+    "--add-scram",
+    metavar="MECHANISM=[name=USER,password=...]",
+    multiple=True,
+    help="Begin the cluster with this user, e.g. 'SCRAM-SHA-512=[name=alice,password=...]'; the same on "
+    "every controller. Repeatable.",
+)
 def format_directories(
     config: str | None,
     data_dir: str | None,
@@ -49,6 +57,7 @@ def format_directories(
     standalone: bool,
     initial_controllers: str | None,
     no_initial_controllers: bool,
+    add_scram: tuple[str, ...],
 ) -> None:
     """Format the directories of a node, as `kafka-storage format` does.
 
@@ -91,6 +100,11 @@ def format_directories(
         voters = formatting.standalone(settings, os.urandom)
     else:
         voters = formatting.initial_controllers(settings, initial_controllers) if initial_controllers else ()
+    credentials = []
+    if add_scram:
+        from sparklog_server.security.scram_arguments import parse_scram
+
+        credentials = [parse_scram(text, os.urandom) for text in add_scram]
     cluster_id = cluster_id or encode_uuid(new_uuid(os.urandom))
     try:
         ids = formatting.format_node(
@@ -100,6 +114,7 @@ def format_directories(
             voters=voters,
             entropy=os.urandom,
             wall_ms=Millis(time.time_ns() // 1_000_000),
+            credentials=credentials,
         )
     except (DirectoryRefused, StorageError) as error:
         raise click.ClickException(str(error)) from error

@@ -88,7 +88,7 @@ def pairs(assignments: Sequence[str], option: str) -> dict[str, str]:
     for assignment in assignments:
         key, equals, value = assignment.partition("=")
         if not equals or not key.strip():
-            raise click.BadParameter(f"{assignment!r} is not KEY=VALUE", param_hint=option)
+            raise click.BadParameter(f"{key[:60]!r} is not KEY=VALUE", param_hint=option)
         given[key.strip()] = value.strip()
     return given
 
@@ -122,11 +122,16 @@ def admin() -> "Admin":
 
 
 def _properties(file: str) -> dict[str, str]:
-    """Lines `key=value`; `#` and `!` begin comments."""
+    """A properties file as Java reads it: `\\` continues a line, `#` and `!` begin comments."""
     from pathlib import Path
 
-    lines = (line.strip() for line in Path(file).read_text(encoding="utf-8").splitlines())
-    return pairs([line for line in lines if line and line[0] not in "#!"], f"--command-config {file}")
+    from sparklog_server.config.load import parse_properties
+
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.BadParameter(f"{file} cannot be read: {error}", param_hint="--command-config") from None
+    return {entry.name: entry.text for entry in parse_properties(text, file)}
 
 
 def _check_reachable(servers: Sequence[str]) -> None:

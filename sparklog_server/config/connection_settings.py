@@ -51,14 +51,6 @@ class ConnectionSettings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         _int("sparklog.frame.other.max.bytes", "The maximum size of any request other than Produce.", 1024),
     ] = 8 * _MIB
-    sparklog_frame_unauthenticated_max_bytes: Annotated[
-        int,
-        _int(
-            "sparklog.frame.unauthenticated.max.bytes",
-            "The maximum size of a request before SASL authentication. SASL is not supported yet.",
-            1024,
-        ),
-    ] = 64 << 10
     queued_max_request_bytes: Annotated[
         int,
         _long(

@@ -11,8 +11,6 @@ from .keys import entries_of, invalid
 DEFAULT_PROTOCOL_MAP = "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT"
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 """Kafka's protocols; the position of each is its number in registrations."""
-SERVED = ("PLAINTEXT", "SSL")
-"""The protocols that this release serves."""
 WILDCARD_HOSTS = ("", "0.0.0.0", "::")  # noqa: S104 - recognised in order to be refused without an advertised name
 
 
@@ -175,14 +173,6 @@ def check_reachable(listeners: tuple[Listener, ...], advertised: tuple[Listener,
                 f"{listener.name} is advertised as {listener.host or 'an empty host'}, which no client can "
                 f"connect to: "
                 f"set advertised.listeners={listener.name}://<a name clients can resolve>:{listener.port}"
-            )
-    for listener in listeners:
-        if listener.protocol not in SERVED:
-            raise invalid(
-                "listeners",
-                str(listener),
-                f"{listener.name} uses {listener.protocol}, which this release cannot serve yet; it serves "
-                f"{' and '.join(SERVED)}",
             )
 
 

@@ -23,14 +23,16 @@ from .kinds import integer as _int
 from .kinds import long as _long
 from .kinds import several as _list
 from .kinds import text as _text
+from .listener_texts import key_of_listener
 from .listeners import DEFAULT_PROTOCOL_MAP, Listener, derive_endpoints, with_ports
 from .metadata_log_settings import MetadataLogSettings
 from .quorum_settings import QuorumSettings
 from .quota_settings import QuotaSettings
 from .replica_settings import ElectionSettings, ReplicaSettings
 from .roles import check_roles, is_alone
+from .sasl_settings import SaslSettings
 from .synonyms import key_of_synonym, topic_defaults_of
-from .tls_settings import PROTOCOL_KEY, TlsSettings, check_tls, listener_suffixes, listener_texts, tls_keys
+from .tls_settings import PROTOCOL_KEY, TlsSettings, check_tls, listener_texts
 from .together import check_together
 from .topic_settings import TopicSettings, nearest, topic_keys_of_broker
 from .transaction_settings import TransactionDefaults
@@ -341,6 +343,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     internal_topics: InternalTopicSettings = InternalTopicSettings()
     groups: GroupDefaults = GroupDefaults()
     transactions: TransactionDefaults = TransactionDefaults()
+    sasl: SaslSettings = SaslSettings()
     tls: TlsSettings = TlsSettings()
     quotas: QuotaSettings = QuotaSettings()
     of_listeners: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -408,6 +411,7 @@ PARTS: dict[str, type[msgspec.Struct]] = {
     "internal_topics": InternalTopicSettings,
     "groups": GroupDefaults,
     "transactions": TransactionDefaults,
+    "sasl": SaslSettings,
     "tls": TlsSettings,
     "quotas": QuotaSettings,
 }
@@ -433,9 +437,8 @@ def key_of(name: str) -> Key:
         return broker_keys()[name][1]
     if name in topic_keys_of_broker():
         return key_of_synonym(name)
-    for suffix in listener_suffixes(name):
-        if suffix in tls_keys():
-            return tls_keys()[suffix][1]
+    if (of_listener := key_of_listener(name, broker_keys())) is not None:
+        return of_listener
     from .without_effect import (
         known_without_effect,
     )  # a table of hundreds of keys, rarely needed

@@ -20,9 +20,6 @@ background.threads | INT | c | 1.. | 10 | Threads for background work; here jobs
 broker.id | INT | r | - | -1 | The old name of `node.id`.
 client.quota.callback.class | CLASS | r | - | <none> | A Java class that computes client quotas.
 config.providers | LIST | c | - |  | Aliases of Java classes that look values up elsewhere.
-connection.failed.authentication.delay.ms | INT | r | 0.. | 100 |
-    How long to hold back the close of a connection that failed to authenticate, against guessing.
-connections.max.reauth.ms | LONG | r | - | 0 | How long a SASL session lasts before its client must authenticate again; 0 is for ever.
 controlled.shutdown.enable | BOOLEAN | r | - | true | Hand leaderships over before a stop.
 controller.performance.always.log.threshold.ms | LONG | r | 0.. | 2000 | A decision of the controller that takes longer than this is logged.
 controller.performance.sample.period.ms | LONG | r | 100.. | 60000 | How often figures of the controller's speed are logged.
@@ -31,10 +28,6 @@ controller.quorum.append.linger.ms | INT | r | 0.. | 25 |
 controller.quorum.auto.join.enable | BOOLEAN | r | - | false | Let a new controller make itself a voter.
 controller.socket.timeout.ms | INT | r | - | 30000 | How long a connection to the controller may take to answer.
 create.topic.policy.class.name | CLASS | r | - | <none> | A Java class that judges new topics.
-delegation.token.expiry.check.interval.ms | LONG | r | 1.. | 3600000 | How often expired delegation tokens are looked for.
-delegation.token.expiry.time.ms | LONG | r | 1.. | 86400000 | How long a delegation token is valid unless renewed.
-delegation.token.max.lifetime.ms | LONG | r | 1.. | 604800000 | How long a delegation token can be kept alive by renewing it.
-delegation.token.secret.key | PASSWORD | r | - | <none> | The secret that signs delegation tokens, the same on every node.
 delete.records.purgatory.purge.interval.requests | INT | r | - | 1 |
     After how many requests Kafka sweeps parked DeleteRecords; nothing piles up here.
 early.start.listeners | LIST | r | - | <none> | Listeners that open before the authorizer is ready.
@@ -152,8 +145,6 @@ replication.quota.window.num | INT | r | 1.. | 11 | How many samples the replica
 replication.quota.window.size.seconds | INT | r | 1.. | 1 | How long one sample of the replication quota lasts.
 request.timeout.ms | INT | r | - | 30000 | How long an answer of another node is waited for.
 sasl.client.callback.handler.class | CLASS | r | - | <none> | A Java class for the client side of SASL.
-sasl.enabled.mechanisms | LIST | b | - | GSSAPI | The SASL mechanisms that are offered.
-sasl.jaas.config | PASSWORD | b | - | <none> | The login of a SASL listener, in the form of Java's JAAS.
 sasl.kerberos.kinit.cmd | STRING | b | - | /usr/bin/kinit | Where the command kinit is found.
 sasl.kerberos.min.time.before.relogin | LONG | b | - | 60000 | The shortest pause between two Kerberos logins.
 sasl.kerberos.principal.to.local.rules | LIST | b | - | DEFAULT | Rules that turn Kerberos names into short names.
@@ -170,8 +161,6 @@ sasl.login.refresh.window.factor | DOUBLE | b | - | 0.8 | The share of a token's
 sasl.login.refresh.window.jitter | DOUBLE | b | - | 0.05 | The random share of that time.
 sasl.login.retry.backoff.max.ms | LONG | r | - | 10000 | The longest pause before a failed login is tried again.
 sasl.login.retry.backoff.ms | LONG | r | - | 100 | The first pause before a failed login is tried again.
-sasl.mechanism.controller.protocol | STRING | r | - | GSSAPI | The SASL mechanism towards controllers.
-sasl.mechanism.inter.broker.protocol | STRING | b | - | GSSAPI | The SASL mechanism between brokers.
 sasl.oauthbearer.assertion.algorithm | STRING | r | ~ES256/RS256 | RS256 | The algorithm that signs an assertion.
 sasl.oauthbearer.assertion.claim.aud | STRING | r | - | <none> | The audience that an assertion names.
 sasl.oauthbearer.assertion.claim.exp.seconds | INT | r | 0..86400 | 300 | How long an assertion is valid.
@@ -185,23 +174,13 @@ sasl.oauthbearer.assertion.private.key.passphrase | PASSWORD | r | - | <none> | 
 sasl.oauthbearer.assertion.template.file | STRING | r | - | <none> | A file with further claims of an assertion.
 sasl.oauthbearer.client.credentials.client.id | STRING | r | - | <none> | The client id told to the provider of tokens.
 sasl.oauthbearer.client.credentials.client.secret | PASSWORD | r | - | <none> | The client secret told to the provider of tokens.
-sasl.oauthbearer.clock.skew.seconds | INT | r | - | 30 | How far the clocks of provider and broker may differ.
-sasl.oauthbearer.expected.audience | LIST | r | - |  | The audiences one of which a token must name.
-sasl.oauthbearer.expected.issuer | STRING | r | - | <none> | The issuer a token must name.
-sasl.oauthbearer.jwks.endpoint.refresh.ms | LONG | r | - | 3600000 | How often the provider's keys are fetched again.
-sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms | LONG | r | - | 10000 | The longest pause before the keys are tried again.
-sasl.oauthbearer.jwks.endpoint.retry.backoff.ms | LONG | r | - | 100 | The first pause before the keys are tried again.
-sasl.oauthbearer.jwks.endpoint.url | STRING | r | - | <none> | Where the provider's keys are found.
 sasl.oauthbearer.jwt.retriever.class | CLASS | r | - | org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever |
     A Java class that fetches tokens.
 sasl.oauthbearer.jwt.validator.class | CLASS | r | - | org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator |
     A Java class that checks tokens.
 sasl.oauthbearer.scope | STRING | r | - | <none> | The scope asked of the provider of tokens.
-sasl.oauthbearer.scope.claim.name | STRING | r | - | scope | The claim of a token that holds its scope.
-sasl.oauthbearer.sub.claim.name | STRING | r | - | sub | The claim of a token that holds its subject.
 sasl.oauthbearer.token.endpoint.url | STRING | r | - | <none> | Where the provider hands out tokens.
 sasl.server.callback.handler.class | CLASS | r | - | <none> | A Java class for the server side of SASL.
-sasl.server.max.receive.size | INT | r | - | 524288 | The largest SASL message before a connection has authenticated.
 security.providers | STRING | r | - | <none> | Java classes of cryptography.
 server.max.startup.time.ms | LONG | r | 0.. | 9223372036854775807 | How long a start may take, for tests.
 share.coordinator.append.linger.ms | INT | r | -1.. | -1 | How long the share coordinator gathers records before an append; -1 adapts.

@@ -41,6 +41,7 @@ from .sessions import Probe, Sessions
 if TYPE_CHECKING:
     from .quorum_port import QuorumPort
     from .timed_elections import TimedElections
+    from .tokens import DelegationTokens
 
 PRODUCER_IDS_PER_BLOCK = 1000
 
@@ -66,6 +67,7 @@ class Controller:
         )
         self._brokers = Brokers(own_node, cluster_id, self.sessions)
         self._elections: TimedElections | None = None  # None for a node alone
+        self._tokens: DelegationTokens | None = None
         # Topic names with `.` or `_` by their unified form, oldest first: metric names cannot tell them
         # apart.
         self._colliding: dict[str, dict[str, None]] = {}
@@ -85,6 +87,9 @@ class Controller:
         self._idle_since_us = now.mono_us
         self._is_new = True
         self._probes = []
+        self._tokens = None
+        if self._settings.sasl.token_secret_key:
+            self._delegation_tokens(now)
 
     def bootstrap(self) -> tuple[Message, ...]:
         """The records that begin a new cluster; none if it exists."""
@@ -98,18 +103,22 @@ class Controller:
         """The first records of a cluster, with min.insync.replicas if they need it."""
         return with_cluster_level(records, self._settings.topics.min_insync_replicas)
 
-    def decide(self, command: Message, next_offset: Offset, now: Instant) -> Outcome[Message, Message]:
-        """The records and the reply for a command; `next_offset` is the offset of the first record. `pending`
-        does not change.
+    def decide(
+        self, command: Message, next_offset: Offset, now: Instant, principal: str = "User:ANONYMOUS"
+    ) -> Outcome[Message, Message]:
+        """The records and the reply for a command of `principal`; `next_offset` is the offset of the first
+        record. `pending` does not change.
         """
-        outcome = self._decided(command, next_offset, now)
+        outcome = self._decided(command, next_offset, now, principal)
         if outcome.records:
             self._idle_since_us = now.mono_us
             if self._elections is not None:
                 self._elections.decided(outcome.records, now)
         return outcome
 
-    def _decided(self, command: Message, next_offset: Offset, now: Instant) -> Outcome[Message, Message]:
+    def _decided(
+        self, command: Message, next_offset: Offset, now: Instant, principal: str
+    ) -> Outcome[Message, Message]:
         if isinstance(command, BrokerHeartbeatRequest):
             return self._brokers.heartbeat(self.pending, command, next_offset, now, self._settings_for)
         if isinstance(command, BrokerRegistrationRequest):
@@ -124,8 +133,11 @@ class Controller:
             return self._brokers.unregister(self.pending, command, self._settings_for)
         # A start does not need the commands of clients, and imports are most of its time.
         from .administration import administer
+        from .tokens import TokenCommand
         from .topics import Rules
 
+        if isinstance(command, TokenCommand):
+            return self._delegation_tokens(now).decide(self.pending, command, principal, now)
         rules = Rules(self._layers.effective, self._entropy, self._collision, self._told)
         return administer(self.pending, command, rules, self._layers, self._settings_for, self._quorum, now)
 
@@ -172,6 +184,8 @@ class Controller:
 
                 self._elections = TimedElections(self._settings.elections, now)
             records = self._elections.due(self.pending, self._settings_for, now)
+        if not records and self._tokens is not None:
+            records = self._tokens.due(self.pending, now)
         idle_until_us = self._idle_until_us()
         if not records and idle_until_us is not None and idle_until_us <= now.mono_us:
             records = (NoOpRecord(),)
@@ -189,6 +203,8 @@ class Controller:
     def deadline(self) -> Micros | None:
         """The time of the next call of `tick`."""
         sessions_us = self.sessions.deadline()
+        if self._tokens is not None:
+            sessions_us = earlier(sessions_us, self._tokens.due_us)
         if not self._has_company:
             return sessions_us
         elections_us = None if self._elections is None else self._elections.deadline()
@@ -199,6 +215,14 @@ class Controller:
         if not self._has_company or not self._idle_interval_us:
             return None
         return Micros(self._idle_since_us + (0 if self._is_new else self._idle_interval_us))
+
+    def _delegation_tokens(self, now: Instant) -> "DelegationTokens":
+        if self._tokens is None:
+            from .tokens import DelegationTokens  # as in `decide`
+
+            self._tokens = DelegationTokens(self._settings.sasl, self._entropy)
+            self._tokens.activate(now)
+        return self._tokens
 
     def _settings_for(self, topic: str) -> TopicSettings:
         return TopicSettings.kept(self._layers.effective.topics, self.pending.topic_config(topic))

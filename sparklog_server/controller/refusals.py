@@ -37,6 +37,7 @@ from sparklog.wire.messages.controller_registration import (
     ControllerRegistrationRequest,
     ControllerRegistrationResponse,
 )
+from sparklog.wire.messages.create_delegation_token import CreateDelegationTokenRequest
 from sparklog.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -54,16 +55,19 @@ from sparklog.wire.messages.delete_topics import (
 )
 from sparklog.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from sparklog.wire.messages.elect_leaders import ElectLeadersRequest
+from sparklog.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from sparklog.wire.messages.incremental_alter_configs import AlterConfigsResourceResponse as Altered
 from sparklog.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from sparklog.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
 from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from sparklog.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from sparklog.wire.schema import Message
 
 from .partition_changes import election_refusal
+from .tokens import refusal_of_token
 
 
 def refusal_of(command: Message, code: ErrorCode, message: str | None) -> Message:
@@ -156,4 +160,6 @@ def refusal_of(command: Message, code: ErrorCode, message: str | None) -> Messag
                 for entry in command.entries
             ]
             return AlterClientQuotasResponse(entries=entries)
+        case CreateDelegationTokenRequest() | RenewDelegationTokenRequest() | ExpireDelegationTokenRequest():
+            return refusal_of_token(command, code, "")
     raise AssertionError(f"no refusal for {type(command).__name__}")

@@ -44,7 +44,13 @@ def run_node(
         settings,
         disk,
         lambda settings, disk, trace, now: Broker.open(
-            settings, disk, entropy=entropy, trace=trace, now=now, work_clock=perf_counter_ns
+            settings,
+            disk,
+            entropy=entropy,
+            trace=trace,
+            now=now,
+            work_clock=perf_counter_ns,
+            read=_read_url,
         ),
         log,
         connections_max=shares.connections,
@@ -52,6 +58,12 @@ def run_node(
         owned_directory=owned_directory,
     )
     return server.run()
+
+
+def _read_url(url: str) -> bytes:
+    from sparklog_server.daemon.documents import read_url  # a node without OAUTHBEARER reads none
+
+    return read_url(url)
 
 
 def refusal_text(error: Exception) -> str:

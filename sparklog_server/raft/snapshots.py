@@ -220,6 +220,14 @@ def read_bootstrap(disk: Disk, directory: str) -> Snapshot | None:
     return _read(disk, path, BOOTSTRAP) if disk.size(path) else None
 
 
+def write_bootstrap_metadata(disk: Disk, log_dir: str, batch: bytearray, *, wall_ms: Millis) -> None:
+    """Write the first records of a cluster, one data batch, into a log directory, as `kafka-storage format`
+    does. Raises StorageError.
+    """
+    write(disk, log_dir, BOOTSTRAP, (batch,), last_timestamp=wall_ms, wall_ms=wall_ms)
+    disk.rename(f"{log_dir}/{file_name(BOOTSTRAP)}", f"{log_dir}/{BOOTSTRAP_FILE}")
+
+
 def read_bootstrap_metadata(disk: Disk, log_dir: str) -> memoryview | None:
     """The data batches of the file that `kafka-storage format` left in a log directory; None if there is
     none. Raises SnapshotDamaged, StorageError.

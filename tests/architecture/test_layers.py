@@ -65,6 +65,7 @@ OUTSIDE_MODULES = {
 MAY_TOUCH_THE_WORLD = {
     *("sparklog_server.daemon", "sparklog_server.simulation", "sparklog_server.cli"),
     *("sparklog.local_broker", "sparklog.testing", "sparklog.client.stream", "sparklog.client.tls_stream"),
+    *("sparklog.client.sasl.token_endpoint", "sparklog.client.waker"),
     *("sparklog.tls.contexts", "sparklog.tls.stores"),
     *(
         "sparklog.spark.source",

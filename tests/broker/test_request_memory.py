@@ -2,16 +2,11 @@
 its turn.
 """
 
-import pytest
-
 from sparklog.record.batch import build_batch
 from sparklog.wire.header import encode_request
 from sparklog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from sparklog.wire.messages.fetch import FetchResponse
 from sparklog.wire.messages.produce import ProduceResponse
-from sparklog_server.broker.session import first_frame_bytes_max
-from sparklog_server.config.listeners import Listener
-from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.simulation.cluster import SimulatedConnection
 from tests.broker.world import FETCH_BY_NAME, PRODUCE_BY_NAME, World, fetch, latest, produce, produced
 
@@ -240,16 +235,6 @@ def test_what_a_job_works_on_is_counted_until_it_is_done() -> None:
     world.settle()
     assert held(world) == 0
     assert produced(client.replies[-1]) == (0, 0)
-
-
-@pytest.mark.parametrize(
-    ("protocol", "largest"), [("PLAINTEXT", 104_857_600), ("SSL", 104_857_600), ("SASL_SSL", 65_536)]
-)
-def test_the_first_frames_are_small_only_where_a_session_must_say_who_it_is(
-    protocol: str, largest: int
-) -> None:
-    settings = BrokerSettings(listeners=(Listener("OUTSIDE", "127.0.0.1", 9092, protocol),))
-    assert first_frame_bytes_max(settings, "OUTSIDE") == largest
 
 
 def test_a_fetch_that_is_woken_late_does_not_keep_the_requests_behind_it_from_running() -> None:

@@ -41,12 +41,6 @@ def test_loopback_needs_no_leave(host: str) -> None:
     assert of(listeners=f"PLAINTEXT://{host}:9092").listeners[0].is_loopback
 
 
-@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
-def test_what_cannot_be_served_yet_is_said_by_name(protocol: str) -> None:
-    with pytest.raises(SettingsError, match=f"{protocol}, which this release cannot serve yet"):
-        of(listeners=f"{protocol}://127.0.0.1:9092")
-
-
 @pytest.mark.parametrize(
     ("listeners", "said"),
     [

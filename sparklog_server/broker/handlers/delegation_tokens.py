@@ -1,5 +1,6 @@
-"""Delegation tokens (KIP-48): an unauthenticated session may not request them, as in Kafka on a plain
-listener.
+"""Delegation tokens (KIP-48): a client that has authenticated otherwise gets a password for another process.
+
+A session without a user, and one that a token has authenticated, may not request tokens.
 """
 
 from sparklog.errors import ErrorCode
@@ -9,6 +10,8 @@ from sparklog.wire.messages.create_delegation_token import (
     CreateDelegationTokenResponse,
 )
 from sparklog.wire.messages.describe_delegation_token import (
+    DescribedDelegationToken,
+    DescribedDelegationTokenRenewer,
     DescribeDelegationTokenRequest,
     DescribeDelegationTokenResponse,
 )
@@ -20,49 +23,98 @@ from sparklog.wire.messages.renew_delegation_token import (
     RenewDelegationTokenRequest,
     RenewDelegationTokenResponse,
 )
+from sparklog.wire.schema import Message
+from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
-from sparklog_server.broker.session import Call
+from sparklog_server.broker.session import Call, Parked
+from sparklog_server.controller.tokens import owner_of, refusal_of_token
+from sparklog_server.metadata.delegation_tokens import is_owner_or_renewer, token_hmac, tokens_in
+from sparklog_server.metadata.records import DelegationTokenRecord
+from sparklog_server.security.principals import ANONYMOUS
 
 _REFUSED = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
-_NO_TIMESTAMP = -1
 
 
 def create_delegation_token(
     context: Context, call: Call, request: CreateDelegationTokenRequest, now: Instant
-) -> CreateDelegationTokenResponse:
-    """Create a token; the refusal names the requested owner, else the caller."""
-    requester_type, _, requester_name = call.principal.partition(":")
-    owner = requester_type, requester_name
-    if request.owner_principal_type and request.owner_principal_name:
-        owner = request.owner_principal_type, request.owner_principal_name
-    return CreateDelegationTokenResponse(
-        error_code=_REFUSED,
-        principal_type=owner[0],
-        principal_name=owner[1],
-        token_requester_principal_type=requester_type,
-        token_requester_principal_name=requester_name,
-        issue_timestamp_ms=_NO_TIMESTAMP,
-        expiry_timestamp_ms=_NO_TIMESTAMP,
-        max_timestamp_ms=_NO_TIMESTAMP,
-    )
+) -> Message | Parked:
+    """Create a token of the caller, or of another owner if the caller may create tokens for that user."""
+    owner = owner_of(request, call.principal)
+    if not _may_request(call):
+        return refusal_of_token(request, _REFUSED, call.principal)
+    if owner != call.principal and not context.allow(call, Operation.CREATE_TOKENS, Resource.USER, owner):
+        return refusal_of_token(request, ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED, call.principal)
+    if any(renewer.principal_type != "User" for renewer in request.renewers):
+        return refusal_of_token(request, ErrorCode.INVALID_PRINCIPAL_TYPE, call.principal)
+    return context.propose_for(call, request, CreateDelegationTokenResponse, lambda reply: reply, now)
 
 
 def renew_delegation_token(
     context: Context, call: Call, request: RenewDelegationTokenRequest, now: Instant
-) -> RenewDelegationTokenResponse:
+) -> Message | Parked:
     """Renew a token."""
-    return RenewDelegationTokenResponse(error_code=_REFUSED, expiry_timestamp_ms=_NO_TIMESTAMP)
+    if not _may_request(call):
+        return refusal_of_token(request, _REFUSED, call.principal)
+    return context.propose_for(call, request, RenewDelegationTokenResponse, lambda reply: reply, now)
 
 
 def expire_delegation_token(
     context: Context, call: Call, request: ExpireDelegationTokenRequest, now: Instant
-) -> ExpireDelegationTokenResponse:
+) -> Message | Parked:
     """Change when a token expires."""
-    return ExpireDelegationTokenResponse(error_code=_REFUSED, expiry_timestamp_ms=_NO_TIMESTAMP)
+    if not _may_request(call):
+        return refusal_of_token(request, _REFUSED, call.principal)
+    return context.propose_for(call, request, ExpireDelegationTokenResponse, lambda reply: reply, now)
 
 
 def describe_delegation_token(
     context: Context, call: Call, request: DescribeDelegationTokenRequest, now: Instant
 ) -> DescribeDelegationTokenResponse:
-    """List tokens by owner."""
-    return DescribeDelegationTokenResponse(error_code=_REFUSED)
+    """List the tokens of these owners, or of all, that the caller may see."""
+    secret = context.settings.sasl.token_secret_key
+    if not _may_request(call):
+        return DescribeDelegationTokenResponse(error_code=_REFUSED)
+    if not secret:
+        return DescribeDelegationTokenResponse(error_code=ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
+    owners = (
+        None
+        if request.owners is None
+        else [f"{one.principal_type}:{one.principal_name}" for one in request.owners]
+    )
+    tokens = [
+        _described(token, secret)
+        for token in tokens_in(context.image)
+        if (owners is None or any(is_owner_or_renewer(token, owner) for owner in owners))
+        and _may_see(context, call, token)
+    ]
+    return DescribeDelegationTokenResponse(tokens=tokens)
+
+
+def _may_request(call: Call) -> bool:
+    is_by_token = call.forwarding is None and call.session.is_token_authenticated
+    return call.principal != ANONYMOUS and not is_by_token
+
+
+def _may_see(context: Context, call: Call, token: DelegationTokenRecord) -> bool:
+    return (
+        is_owner_or_renewer(token, call.principal)
+        or context.allow(call, Operation.DESCRIBE, Resource.DELEGATION_TOKEN, token.token_id)
+        or context.allow(call, Operation.DESCRIBE_TOKENS, Resource.USER, token.owner)
+    )
+
+
+def _described(token: DelegationTokenRecord, secret: str) -> DescribedDelegationToken:
+    owner_type, _, owner = token.owner.partition(":")
+    requester_type, _, requester = token.requester.partition(":")
+    return DescribedDelegationToken(
+        principal_type=owner_type,
+        principal_name=owner,
+        token_requester_principal_type=requester_type,
+        token_requester_principal_name=requester,
+        issue_timestamp=token.issue_timestamp,
+        expiry_timestamp=token.expiration_timestamp,
+        max_timestamp=token.max_timestamp,
+        token_id=token.token_id,
+        hmac=token_hmac(secret, token.token_id),
+        renewers=[DescribedDelegationTokenRenewer(*one.split(":", 1)) for one in token.renewers],
+    )

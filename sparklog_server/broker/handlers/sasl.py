@@ -1,25 +1,114 @@
-"""SaslHandshake and SaslAuthenticate on a listener without SASL: the session needs no authentication, so both
-are ILLEGAL_SASL_STATE.
+"""SaslHandshake and SaslAuthenticate: a session proves who its client is (KIP-43, KIP-152, KIP-368).
+
+On a listener without SASL, and after an authentication that has no end, both are ILLEGAL_SASL_STATE. A failed
+authentication is answered and closed after `connection.failed.authentication.delay.ms`.
 """
+
+from functools import partial
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant
 from sparklog.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from sparklog.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from sparklog.wire.schema import Message
 from sparklog_server.broker.context import Context
-from sparklog_server.broker.session import Call
+from sparklog_server.broker.session import Call, Parked
+from sparklog_server.broker.session_authentication import SessionAuthentication
+from sparklog_server.disk.door import StorageError
+from sparklog_server.security.sasl import (
+    Authenticated,
+    Challenge,
+    SaslRefused,
+    SaslUnavailable,
+    Step,
+    Working,
+)
 
 
 def sasl_handshake(
     context: Context, call: Call, request: SaslHandshakeRequest, now: Instant
-) -> SaslHandshakeResponse:
-    """Refuse: there is no mechanism."""
-    return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+) -> Message | Parked:
+    """Choose a mechanism."""
+    authentication = call.session.authentication
+    if authentication is None or not authentication.may_begin(now):
+        return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+    mechanisms = list(authentication.mechanisms)
+    if call.version == 0:
+        # Its tokens would come as frames without a header; clients of Kafka 1.0 and later do not do that.
+        old = SaslHandshakeResponse(ErrorCode.UNSUPPORTED_VERSION, mechanisms)
+        return context.refuse(call, old, "SaslHandshake version 0", now)
+    if request.mechanism not in authentication.mechanisms:
+        unknown = SaslHandshakeResponse(ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms)
+        return context.refuse(call, unknown, "the client chose a SASL mechanism that is not offered", now)
+    authentication.choose(request.mechanism, now)
+    return SaslHandshakeResponse(mechanisms=mechanisms)
 
 
 def sasl_authenticate(
     context: Context, call: Call, request: SaslAuthenticateRequest, now: Instant
-) -> SaslAuthenticateResponse:
-    """Refuse: there was no handshake."""
-    message = "SaslAuthenticate request received after successful authentication"
-    return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=message)
+) -> Message | Parked:
+    """One step of the mechanism."""
+    authentication = call.session.authentication
+    if authentication is None or not authentication.may_continue:
+        message = "SaslAuthenticate request received after successful authentication"
+        return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=message)
+    try:
+        step = authentication.respond(bytes(request.auth_bytes), now)
+    except SaslRefused as refused:
+        return _refusal(context, call, authentication, refused, now)
+    except SaslUnavailable as unavailable:
+        context.disconnect(call.session, str(unavailable))
+        return Parked.SILENT
+    if isinstance(step, Working):
+        context.jobs.run(call, step.job, partial(_worked, context, call, authentication, step))
+        return Parked.MUTING
+    return _answer(context, call, authentication, step, now)
+
+
+def _worked(
+    context: Context,
+    call: Call,
+    authentication: SessionAuthentication,
+    step: Working,
+    result: object | StorageError,
+    now: Instant,
+) -> Message | Parked:
+    try:
+        return _answer(context, call, authentication, step.then(result, now), now)
+    except SaslRefused as refused:
+        return _refusal(context, call, authentication, refused, now)
+    except SaslUnavailable as unavailable:
+        context.disconnect(call.session, str(unavailable))
+        return Parked.SILENT
+
+
+def _answer(
+    context: Context, call: Call, authentication: SessionAuthentication, step: Step, now: Instant
+) -> Message | Parked:
+    if isinstance(step, Challenge):
+        return SaslAuthenticateResponse(auth_bytes=step.data)
+    assert isinstance(step, Authenticated)
+    try:
+        lifetime_ms = authentication.completed(step, now)
+    except SaslRefused as refused:
+        return _refusal(context, call, authentication, refused, now)
+    session = call.session
+    session.principal, session.groups = f"User:{step.user}", step.groups
+    session.is_token_authenticated = step.is_token
+    session.framer.frame_bytes_max = context.settings.connections.socket_request_max_bytes
+    if lifetime_ms is None:
+        session.authentication = None
+    return SaslAuthenticateResponse(auth_bytes=step.data, session_lifetime_ms=lifetime_ms or 0)
+
+
+def _refusal(
+    context: Context, call: Call, authentication: SessionAuthentication, refused: SaslRefused, now: Instant
+) -> Parked:
+    name = authentication.mechanism
+    shown = (
+        refused.shown
+        or f"Authentication failed during {authentication.word} due to invalid credentials with SASL "
+        f"mechanism {name}"
+    )
+    answer = SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=shown)
+    return context.refuse(call, answer, f"{authentication.word} by {name} failed: {refused}", now)

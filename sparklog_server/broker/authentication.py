@@ -1,0 +1,251 @@
+"""The SASL listeners of this node: which mechanisms each offers, by which credentials; and the logins by
+which the node authenticates with others. `session_authentication.py` has the state of one session.
+"""
+
+from collections.abc import Callable
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final
+
+from sparklog.client.sasl import jaas
+from sparklog.client.sasl.login import OAUTHBEARER, PasswordLogin, check_mechanism, password_login
+from sparklog.client.sasl.scram_messages import HASHES, base64
+from sparklog.errors import SettingsError
+from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
+from sparklog_server.broker.session_authentication import Mechanism, Mechanisms, SessionAuthentication
+from sparklog_server.config.keys import entries_of
+from sparklog_server.config.layers import Layers
+from sparklog_server.config.listener_texts import text_for
+from sparklog_server.config.listeners import parse_protocol_map
+from sparklog_server.config.sasl_settings import SaslSettings
+from sparklog_server.config.settings import BrokerSettings
+from sparklog_server.metadata.carried import credential_key
+from sparklog_server.metadata.delegation_tokens import token_hmac, token_of
+from sparklog_server.metadata.image import MetadataImage
+from sparklog_server.metadata.records import UserScramCredentialRecord
+from sparklog_server.security.sasl import ServerMachine
+
+if TYPE_CHECKING:
+    from sparklog_server.security.oauth import OAuthRules
+    from sparklog_server.security.scram import ScramCredential, TokenFound
+
+_JAAS: Final = "sasl.jaas.config"
+_MECHANISMS: Final = "sasl.enabled.mechanisms"
+_KEY_BYTES: Final = 32
+
+
+class Authentication:
+    """The SASL listeners of a node. It follows settings that change while it runs, if they are valid."""
+
+    def __init__(
+        self,
+        live: DynamicBrokerConfig,
+        image: Callable[[], MetadataImage],
+        *,
+        cluster_id: str,
+        entropy: Callable[[int], bytes],
+        read: Callable[[str], bytes],
+        trace: Callable[..., None],
+    ) -> None:
+        """Raises SettingsError."""
+        self._live = live
+        self._image = image
+        self._entropy = entropy
+        self._read = read
+        self._trace = trace
+        self._plain_key = entropy(_KEY_BYTES)
+        secret = live.settings.sasl.token_secret_key or ""
+        self._secret = sha256(f"sparklog-scram\0{cluster_id}\0{secret}".encode()).digest()
+        self._layers = live.layers
+        self._listeners = self._compiled(live.layers)
+
+    def begin(self, listener: str) -> SessionAuthentication | None:
+        """The authentication of a new session; None on a listener without SASL."""
+        if self._layers is not self._live.layers:
+            self._layers = self._live.layers
+            try:
+                self._listeners = self._compiled(self._layers)
+            except SettingsError as error:
+                self._trace("sasl-settings-ignored", reason=str(error))
+        mechanisms = self._listeners.get(listener)
+        return None if mechanisms is None else SessionAuthentication(mechanisms)
+
+    def _compiled(self, layers: Layers) -> dict[str, Mechanisms]:
+        sasl = layers.effective.sasl
+        compiled: dict[str, Mechanisms] = {}
+        for listener in self._live.settings.listeners:
+            if not listener.protocol.startswith("SASL_"):
+                continue
+            told = text_for(layers.text, listener.name, None, _MECHANISMS)
+            names = sasl.enabled_mechanisms if told is None else entries_of(told)
+            if not names:
+                raise SettingsError(f"the listener {listener.name} needs {_MECHANISMS}")
+            is_controller = listener.name in self._live.settings.controller_listener_names
+            offered = {}
+            for name in names:
+                check_mechanism(name, _MECHANISMS)
+                if is_controller and name in HASHES:
+                    raise SettingsError(
+                        f"{name} on the controller listener {listener.name}: credentials of SCRAM are in the "
+                        f"metadata log, which controllers must agree on first; use PLAIN, or certificates"
+                    )
+                limit = text_for(layers.text, listener.name, name, "connections.max.reauth.ms")
+                session_ms_max = sasl.connections_max_reauth_ms if limit is None else int(limit)
+                offered[name] = Mechanism(self._machines_of(layers, listener.name, name), session_ms_max)
+            compiled[listener.name] = offered
+        return compiled
+
+    def _machines_of(self, layers: Layers, listener: str, mechanism: str) -> Callable[[], ServerMachine]:
+        """What makes the machines of a mechanism on a listener."""
+        key = f"listener.name.{listener.lower()}.{mechanism.lower()}.{_JAAS}"
+        module = login_module(layers.text, layers.effective.sasl.jaas_config, listener, mechanism)
+        if mechanism == "PLAIN":
+            from sparklog_server.security.plain import USER_PREFIX, PlainServer, PlainUsers
+
+            users = PlainUsers({} if module is None else module.options, self._plain_key)
+            if not len(users):
+                raise SettingsError(
+                    f"{key} must name the users of PLAIN: org.apache.kafka.common.security.plain."
+                    f'{jaas.PLAIN} required {USER_PREFIX}NAME="password";'
+                )
+            return lambda: PlainServer(users)
+        if mechanism == OAUTHBEARER:
+            from sparklog_server.security.oauth import OAuthProvider, OAuthServer
+
+            rules = oauth_rules(layers.effective.sasl, layers.text, listener)
+            provider = OAuthProvider(rules, self._read, self._trace)
+            return lambda: OAuthServer(provider)
+        from sparklog_server.security.scram import NONCE_BYTES, ScramAccounts, ScramServer
+
+        accounts = ScramAccounts(mechanism, self._scram_credential, self._token, self._secret)
+        return lambda: ScramServer(accounts, base64(self._entropy(NONCE_BYTES)))
+
+    def _scram_credential(self, user: str, mechanism: int) -> "ScramCredential | None":
+        from sparklog_server.security.scram import ScramCredential
+
+        found = self._image().carried.get(credential_key(user, mechanism))
+        if not isinstance(found, UserScramCredentialRecord):
+            return None
+        return ScramCredential(
+            bytes(found.salt), bytes(found.stored_key), bytes(found.server_key), found.iterations
+        )
+
+    def _token(self, token_id: str) -> "TokenFound | None":
+        from sparklog_server.security.scram import TokenFound
+
+        secret, token = self._live.settings.sasl.token_secret_key, token_of(self._image(), token_id)
+        if not secret or token is None:
+            return None
+        password = base64(token_hmac(secret, token_id))
+        owner = token.owner.partition(":")[2]
+        return TokenFound(owner, min(token.expiration_timestamp, token.max_timestamp), password)
+
+
+def login_module(
+    text: Callable[[str], str | None], general: str | None, listener: str, mechanism: str
+) -> jaas.LoginModule | None:
+    """The login module of a mechanism on a listener. The `general` one, which is given without a listener,
+    counts for the mechanism that it is of. Raises SettingsError.
+    """
+    expected = jaas.PLAIN if mechanism == "PLAIN" else jaas.SCRAM if mechanism in HASHES else jaas.OAUTHBEARER
+    own = f"listener.name.{listener.lower()}.{mechanism.lower()}.{_JAAS}"
+    given = text(own)
+    if given is not None:
+        module = jaas.parse_jaas(given, own)
+        if module.name == jaas.KERBEROS or module.name != expected:
+            raise SettingsError(f"{own}: {mechanism} takes the login module {expected}, not {module.name}")
+        return module
+    if general is None:
+        return None
+    module = jaas.parse_jaas(general, _JAAS)
+    return module if module.name == expected else None
+
+
+def oauth_rules(sasl: SaslSettings, text: Callable[[str], str | None], listener: str) -> "OAuthRules":
+    """What tokens must say on a listener; raises SettingsError."""
+    from sparklog_server.security.oauth import OAuthRules
+
+    def told(key: str, general: str | int | None) -> str | None:
+        own = text_for(text, listener, OAUTHBEARER, f"sasl.oauthbearer.{key}")
+        return own if own is not None or general is None else str(general)
+
+    url = told("jwks.endpoint.url", sasl.jwks_url)
+    if not url:
+        raise SettingsError(
+            f"OAUTHBEARER on the listener {listener} needs sasl.oauthbearer.jwks.endpoint.url: tokens "
+            "without a signature are never accepted"
+        )
+    check_url(url, sasl.allowed_urls, "sasl.oauthbearer.jwks.endpoint.url")
+    return OAuthRules(
+        jwks_url=url,
+        issuer=told("expected.issuer", sasl.expected_issuer),
+        audiences=entries_of(told("expected.audience", ",".join(sasl.expected_audience)) or ""),
+        scope_claim=told("scope.claim.name", sasl.scope_claim_name) or "scope",
+        subject_claim=told("sub.claim.name", sasl.sub_claim_name) or "sub",
+        groups_claim=sasl.groups_claim_name,
+        clock_skew_seconds=int(told("clock.skew.seconds", sasl.clock_skew_seconds) or 0),
+        refresh_ms=int(told("jwks.endpoint.refresh.ms", sasl.jwks_refresh_ms) or 0),
+        retry_ms=int(told("jwks.endpoint.retry.backoff.ms", sasl.jwks_retry_backoff_ms) or 0),
+        retry_ms_max=int(told("jwks.endpoint.retry.backoff.max.ms", sasl.jwks_retry_backoff_ms_max) or 0),
+    )
+
+
+def check_url(url: str, allowed: tuple[str, ...], key: str) -> None:
+    """Raises SettingsError for an URL that this node may not request; files are always allowed."""
+    if url.startswith("file:"):
+        return
+    if not url.startswith(("https://", "http://")):
+        raise SettingsError(f"{key}={url}: an URL of the kind https:// or file:// is needed")
+    if url not in allowed:
+        raise SettingsError(f"{key}={url} is not in sparklog.sasl.oauthbearer.allowed.urls")
+
+
+def link_logins(
+    settings: BrokerSettings, entropy: Callable[[int], bytes]
+) -> tuple[PasswordLogin | None, PasswordLogin | None]:
+    """The logins of this node on inter-broker and controller listeners, None for those without SASL. Raises
+    SettingsError.
+    """
+    protocols = parse_protocol_map(settings.listener_security_protocol_map)
+    controller = next(iter(settings.controller_listener_names), None)
+    return (
+        _link_login(
+            settings,
+            protocols.get(settings.inter_broker_listener_name, "PLAINTEXT"),
+            settings.inter_broker_listener_name,
+            settings.sasl.mechanism_inter_broker,
+            "sasl.mechanism.inter.broker.protocol",
+            entropy,
+        ),
+        None
+        if controller is None
+        else _link_login(
+            settings,
+            protocols.get(controller, "PLAINTEXT"),
+            controller,
+            settings.sasl.mechanism_controller,
+            "sasl.mechanism.controller.protocol",
+            entropy,
+        ),
+    )
+
+
+def _link_login(
+    settings: BrokerSettings,
+    protocol: str,
+    listener: str,
+    mechanism: str,
+    key: str,
+    entropy: Callable[[int], bytes],
+) -> PasswordLogin | None:
+    if not protocol.startswith("SASL_"):
+        return None
+    check_mechanism(mechanism, key)
+    is_of_controllers = listener in settings.controller_listener_names
+    if mechanism == OAUTHBEARER or (is_of_controllers and mechanism in HASHES):
+        usable = "PLAIN" if is_of_controllers else "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"
+        raise SettingsError(f"{key}={mechanism}: nodes authenticate by {usable}, or by certificates")
+    module = login_module(settings.given.get, settings.sasl.jaas_config, listener, mechanism)
+    own = f"listener.name.{listener.lower()}.{mechanism.lower()}.{_JAAS}"
+    if module is None:
+        raise SettingsError(f'{own} must have the user of this node: username="..." password="..."')
+    return password_login(mechanism, module, own, entropy)

@@ -1,0 +1,137 @@
+"""The SASL authentication of one session.
+
+    HANDSHAKE ─ SaslHandshake ─► EXCHANGE ─ SaslAuthenticate, as often as the mechanism needs ─► DONE
+        │                          ▲    └─ refused, or out of order ─► closed                     │
+        │                          └─────── SaslHandshake again, before the session ends ─────────┤
+        └─ only ApiVersions may come before                    after its end: closed at the next request
+
+A session whose authentication has no end keeps no state of this (`Session.authentication` is None), so that
+a request costs one comparison.
+"""
+
+from collections.abc import Callable, Mapping
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+from sparklog.model import Instant, Micros
+from sparklog_server.security.sasl import Authenticated, SaslRefused, ServerMachine, Step
+
+API_VERSIONS: Final = 18
+SASL_HANDSHAKE: Final = 17
+SASL_AUTHENTICATE: Final = 36
+
+_REAUTHENTICATION_US_MIN: Final = 1_000_000
+"""A session may authenticate again at most once a second, as in Kafka."""
+
+
+class Phase(Enum):
+    HANDSHAKE = auto()
+    EXCHANGE = auto()
+    DONE = auto()
+
+
+class Mechanism(NamedTuple):
+    """One mechanism of one listener."""
+
+    machine: Callable[[], ServerMachine]
+    session_ms_max: int  # 0 for no limit
+
+
+Mechanisms = Mapping[str, Mechanism]
+
+
+class SessionAuthentication:
+    """The authentication of one session. Invariant: there is a machine exactly in EXCHANGE."""
+
+    __slots__ = (
+        "_begun_us",
+        "_expires_us",
+        "_is_changed",
+        "_machine",
+        "_phase",
+        "_principal",
+        "mechanism",
+        "mechanisms",
+    )
+
+    def __init__(self, mechanisms: Mechanisms) -> None:
+        self.mechanisms = mechanisms
+        self._phase = Phase.HANDSHAKE
+        self.mechanism = ""
+        self._machine: ServerMachine | None = None
+        self._principal: str | None = None  # once it has authenticated
+        self._begun_us: Micros | None = None  # the last re-authentication
+        self._expires_us: Micros | None = None
+        self._is_changed = False  # another mechanism was chosen for re-authentication
+
+    @property
+    def word(self) -> str:
+        """What the session does, for messages."""
+        return "authentication" if self._principal is None else "re-authentication"
+
+    def refusal(self, frame: memoryview, now: Instant) -> str | None:
+        """Why the session is to be closed instead of serving this frame; None if it is to be served."""
+        api_key = int.from_bytes(frame[:2], "big")
+        if self._phase is Phase.DONE:
+            is_over = self._expires_us is not None and now.mono_us >= self._expires_us
+            if is_over and not (api_key == SASL_HANDSHAKE and self.may_begin(now)):
+                return "the session has expired and was not authenticated again"
+            return None
+        expected = (API_VERSIONS, SASL_HANDSHAKE) if self._phase is Phase.HANDSHAKE else (SASL_AUTHENTICATE,)
+        return None if api_key in expected else f"unexpected request of API {api_key} during {self.word}"
+
+    def may_begin(self, now: Instant) -> bool:
+        """Whether a SaslHandshake may come now."""
+        if self._phase is Phase.DONE:
+            return self._begun_us is None or now.mono_us - self._begun_us >= _REAUTHENTICATION_US_MIN
+        return self._phase is Phase.HANDSHAKE
+
+    @property
+    def may_continue(self) -> bool:
+        """Whether a SaslAuthenticate may come now."""
+        return self._phase is Phase.EXCHANGE
+
+    def choose(self, mechanism: str, now: Instant) -> None:
+        """Begin with one of `mechanisms`."""
+        if self._phase is Phase.DONE:
+            self._begun_us = now.mono_us
+            self._is_changed = mechanism != self.mechanism
+        else:
+            self.mechanism = mechanism
+        self._phase = Phase.EXCHANGE
+        self._machine = self.mechanisms[mechanism].machine()
+
+    def respond(self, response: bytes, now: Instant) -> Step:
+        """One step. Raises SaslRefused, and SaslUnavailable."""
+        assert self._machine is not None
+        if self._is_changed:
+            text = (
+                f"SASL mechanism requested by client is not supported for re-authentication of mechanism "
+                f"'{self.mechanism}'"
+            )
+            raise SaslRefused(text, text)
+        return self._machine.respond(response, now)
+
+    def completed(self, told: Authenticated, now: Instant) -> int | None:
+        """The client is authenticated; returns the lifetime of the session in ms, None for no end. Raises
+        SaslRefused for another principal than before.
+        """
+        principal = f"User:{told.user}"
+        if self._principal is not None and principal != self._principal:
+            before = self._principal.replace(":", ".", 1)
+            text = f"Cannot change principals during re-authentication from {before}: User.{told.user}"
+            raise SaslRefused(text, text)
+        lifetime_ms = self._lifetime_ms(told, now)
+        self._machine = None
+        self._phase = Phase.DONE
+        self._principal = principal
+        self._expires_us = None if lifetime_ms is None else Micros(now.mono_us + lifetime_ms * 1000)
+        return lifetime_ms
+
+    def _lifetime_ms(self, told: Authenticated, now: Instant) -> int | None:
+        limits = []
+        if self.mechanisms[self.mechanism].session_ms_max > 0:
+            limits.append(self.mechanisms[self.mechanism].session_ms_max)
+        if told.expires_ms is not None:
+            limits.append(max(0, told.expires_ms - now.wall_ms))
+        return min(limits, default=None)
