@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 from sparklog.effects import Effect, Halt, LinkId, Loss, Sliceable
 from sparklog.model import Instant, Micros, SessionId, Ticket, Uuid, earlier
 from sparklog.wire.frame import RECEIVE_BUFFER_BYTES
-from sparklog_server.broker.authorization import Allow, allow_all
+from sparklog_server.broker.authorization import Allow, Authorization
 from sparklog_server.broker.broker_lifecycle import BrokerLifecycle
 from sparklog_server.broker.client_quotas import ClientQuotas, WorkClock
 from sparklog_server.broker.context import Context
@@ -52,7 +52,7 @@ class Broker:
         self,
         parts: Parts,
         *,
-        allow: Allow,
+        authorization: Authorization,
         receive_buffer: bytearray,
         work_clock: WorkClock,
         trace: Trace,
@@ -93,7 +93,7 @@ class Broker:
             parts.groups,
             parts.transactions,
             parts.links,
-            allow,
+            authorization,
             newest,
             RequestJobs(
                 parts.continuations,
@@ -110,6 +110,7 @@ class Broker:
             quotas=self.quotas,
             entropy=parts.entropy,
         )
+        self._audit = authorization.audit
         self._replication: Replication | None = None
         if not parts.quorum.is_alone:
             from sparklog_server.broker.controller_link import ControllerLink  # a node alone needs none
@@ -138,19 +139,33 @@ class Broker:
         entropy: Callable[[int], bytes],
         trace: Trace,
         now: Instant,
-        allow: Allow = allow_all,
+        allow: Allow | None = None,
         receive_buffer: bytearray | None = None,
         work_clock: WorkClock = lambda: 0,
     ) -> Self:
         """Open the directories and the metadata log, and the data logs of a node that is alone; `start` then
-        registers. Blocks. Raises StorageError or DirectoryRefused.
+        registers. `allow` decides about access in place of the settings. Blocks. Raises StorageError or
+        DirectoryRefused.
         """
+        authorization = Authorization.of(settings.access, trace, allow)
         parts = open_parts(
-            settings, disk, transactions=cls.transactions, allow=allow, entropy=entropy, trace=trace, now=now
+            settings,
+            disk,
+            transactions=cls.transactions,
+            authorization=authorization,
+            entropy=entropy,
+            trace=trace,
+            now=now,
         )
         if receive_buffer is None:
             receive_buffer = bytearray(RECEIVE_BUFFER_BYTES)
-        return cls(parts, allow=allow, receive_buffer=receive_buffer, work_clock=work_clock, trace=trace)
+        return cls(
+            parts,
+            authorization=authorization,
+            receive_buffer=receive_buffer,
+            work_clock=work_clock,
+            trace=trace,
+        )
 
     # -- lifecycle
 
@@ -329,6 +344,8 @@ class Broker:
                 earliest = earlier(earliest, self._standing.deadline_us)
             if self._replication is not None:
                 earliest = earlier(earliest, self._replication.deadline_us)
+        if self._audit is not None:
+            earliest = earlier(earliest, self._audit.deadline_us)
         return earlier(earliest, self._sessions.deadline_us)
 
     def _deadline_of_others(self) -> Micros | None:
@@ -405,6 +422,8 @@ class Broker:
             if self._metadata_dir is not None:
                 close_without_logs(self._metadata_dir, self._trace, now)
             self.is_stopped = True
+        if self._audit is not None and (self._audit.has_decisions or self._audit.is_due(now)):
+            self._audit.flush(now)
         taken = self._effects[:]
         self._effects.clear()
         return taken
@@ -425,7 +444,10 @@ class Broker:
         """Publish a new image: the metadata log has committed records. Then answer the proposals."""
         quorum = self._quorum
         self._agenda.has_deadlines = True
+        authorizer = self._context.authorization.authorizer
         for delta in quorum.take_deltas():
+            if authorizer is not None:
+                authorizer.follow(delta)
             follow(self._live, self._partitions, self._recovery, delta, now)
             if delta.features_changed and (reason := unsupported(delta.after.features)):
                 self._effects.append(Halt(f"the cluster has finalized features of another release: {reason}"))

@@ -20,6 +20,7 @@ from sparklog.model import Instant, Micros, NodeId, SessionId
 from sparklog.wire.frame import Framer
 from sparklog.wire.schema import Message
 from sparklog_server.config.settings import BrokerSettings
+from sparklog_server.security.hosts import host_of
 
 Used = tuple[int, int, int]
 """The usage of a request, recorded if the broker has any quota: its bytes, ns of work, and the throttle time
@@ -62,11 +63,15 @@ def principal_of(caller: Call | None) -> str:
 
 
 class Forwarding(NamedTuple):
-    """The Envelope in which another broker forwards the request of `principal`."""
+    """The Envelope in which another broker forwards the request of `principal`, in these groups, from the IP
+    address `host`.
+    """
 
     version: int
     correlation_id: int
     principal: str
+    host: str = ""
+    groups: tuple[str, ...] = ()
 
 
 class Session:
@@ -81,8 +86,10 @@ class Session:
         "backlog_bytes",
         "beats_for",
         "framer",
+        "groups",
         "held_by",
         "held_bytes",
+        "host",
         "id",
         "is_closing",
         "is_controller",
@@ -112,7 +119,9 @@ class Session:
         self.framer = framer
         self.listener = listener
         self.peer_address = peer_address
+        self.host = host_of(peer_address)
         self.principal = "User:ANONYMOUS"
+        self.groups: tuple[str, ...] = ()  # further principals that access rules may name, as Group:ops
         self.owed: deque[Call] = deque()
         self.owed_bytes = 0  # of answers that wait behind an earlier request
         self.unread_bytes = 0  # of answers that the client has not read

@@ -36,6 +36,7 @@ from sparklog_server.broker.session import (
     first_frame_bytes_max,
 )
 from sparklog_server.replica.directory import Trace
+from sparklog_server.security import NotLoaded
 
 _NO_CONTROLLERS: Final[tuple[Handlers, Mapping[int, int]]] = ({}, {})
 
@@ -193,7 +194,12 @@ class Sessions:
             self.close(session, str(refusal))
             return
         call = Call(session, header.api_key, header.api_version, header.correlation_id, header.client_id)
-        answer = handler(context, call, request, now)
+        try:
+            answer = handler(context, call, request, now)
+        except NotLoaded:
+            # The client tries again, on this broker or another. An authorization error would be final.
+            self.close(session, "the access rules are not loaded yet")
+            return
         if quotas.is_set and not session.is_controller:
             quotas.served(call, len(frame), begun_ns)
             if answer is SILENT or answer is MUTING_SILENT:
