@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from sparklog_server.broker.session import Call
 from sparklog_server.config.access_settings import AccessSettings
 from sparklog_server.coordinator.command import Command
-from sparklog_server.metadata.acls import CLUSTER_NAME, Operation
+from sparklog_server.metadata.acls import CLUSTER_NAME, WILDCARD, Operation
 from sparklog_server.metadata.acls import ResourceType as Resource
 
 if TYPE_CHECKING:
@@ -97,13 +97,18 @@ class Authorization:
         who = call.forwarding or call.session
         return decide(who.principal, who.host, operation, resource, name, who.groups)
 
-    def may_some(self, call: Call, operation: Operation, resource: Resource) -> bool:
+    def allow_some(self, call: Call, operation: Operation, resource: Resource) -> bool:
         """Whether there may be a resource of that type for which the caller is authorized (KIP-679)."""
         authorizer = self.authorizer
         if authorizer is None:
-            return self.may(call, operation, resource, "")
+            return self.allow(call, operation, resource, "")
         who = call.forwarding or call.session
-        return authorizer.authorize_by_resource_type(who.principal, who.host, operation, resource, who.groups)
+        is_allowed = authorizer.authorize_by_resource_type(
+            who.principal, who.host, operation, resource, who.groups
+        )
+        if self.audit is not None and (not is_allowed or self.audit.logs_allowed):
+            self._log(call, operation, resource, WILDCARD, is_allowed=is_allowed)
+        return is_allowed
 
     def describes(self, command: Command, topic: str) -> bool:
         """Whether the sender of the command may describe the topic."""

@@ -108,6 +108,7 @@ class Context:
         self.authorization = authorization
         self.allow = authorization.allow
         self.may = authorization.may
+        self.allow_some = authorization.allow_some
         self._answer = answer
 
     @property

@@ -112,7 +112,11 @@ def test_a_forwarded_request_is_decided_in_the_name_of_its_client() -> None:
     correlation_id, reply = decode_reply(CreateTopicsResponse, 7, answer.response_data)
     assert (correlation_id, reply.topics[0].error_code) == (7, ErrorCode.NONE)
     assert "t" in world.node.running._quorum.image.topics_by_name
-    assert asked == [("User:ANONYMOUS", Operation.CLUSTER_ACTION), ("User:alice", Operation.CREATE)]
+    assert asked == [
+        ("User:ANONYMOUS", Operation.CLUSTER_ACTION),
+        ("User:alice", Operation.CREATE),
+        ("User:alice", Operation.DESCRIBE_CONFIGS),
+    ]
 
 
 def test_forwarded_requests_of_one_session_are_answered_in_order() -> None:
