@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 from sparklog.effects import Effect, Halt, LinkId, Loss, Sliceable
 from sparklog.model import Instant, Micros, SessionId, Ticket, Uuid, earlier
 from sparklog.wire.frame import RECEIVE_BUFFER_BYTES
-from sparklog_server.broker.authorization import Allow, allow_all
+from sparklog_server.broker.authorization import Allow, Authorization
 from sparklog_server.broker.broker_lifecycle import BrokerLifecycle
 from sparklog_server.broker.client_quotas import ClientQuotas, WorkClock
 from sparklog_server.broker.context import Context
@@ -34,7 +34,7 @@ from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.metadata.features import unsupported
 from sparklog_server.replica.directory import Trace
 from sparklog_server.replica.disks import unreadable
-from sparklog_server.security.principals import ANONYMOUS
+from sparklog_server.security import ANONYMOUS
 
 if TYPE_CHECKING:
     from sparklog_server.broker.controller_registration import ControllerRegistration
@@ -54,7 +54,7 @@ class Broker:
         self,
         parts: Parts,
         *,
-        allow: Allow,
+        authorization: Authorization,
         receive_buffer: bytearray,
         work_clock: WorkClock,
         read: Callable[[str], bytes],
@@ -97,7 +97,7 @@ class Broker:
             parts.groups,
             parts.transactions,
             parts.links,
-            allow,
+            authorization,
             newest,
             RequestJobs(
                 parts.continuations,
@@ -114,6 +114,7 @@ class Broker:
             quotas=self.quotas,
             entropy=parts.entropy,
         )
+        self._audit = authorization.audit
         if uses_sasl(settings):
             from sparklog_server.broker import authentication  # a node without SASL imports no machines
 
@@ -154,23 +155,30 @@ class Broker:
         entropy: Callable[[int], bytes],
         trace: Trace,
         now: Instant,
-        allow: Allow = allow_all,
+        allow: Allow | None = None,
         receive_buffer: bytearray | None = None,
         work_clock: WorkClock = lambda: 0,
         read: Callable[[str], bytes] = nothing_readable,
     ) -> Self:
         """Open the directories and the metadata log, and the data logs of a node that is alone; `start` then
-        registers. Blocks. `read` reads the document of an URL, in jobs. Raises StorageError, DirectoryRefused
-        or SettingsError.
+        registers. `allow` decides about access in place of the settings. `read` reads the document of an URL,
+        in jobs. Blocks. Raises StorageError, DirectoryRefused or SettingsError.
         """
+        authorization = Authorization.of(settings.access, trace, allow)
         parts = open_parts(
-            settings, disk, transactions=cls.transactions, allow=allow, entropy=entropy, trace=trace, now=now
+            settings,
+            disk,
+            transactions=cls.transactions,
+            authorization=authorization,
+            entropy=entropy,
+            trace=trace,
+            now=now,
         )
         if receive_buffer is None:
             receive_buffer = bytearray(RECEIVE_BUFFER_BYTES)
         return cls(
             parts,
-            allow=allow,
+            authorization=authorization,
             receive_buffer=receive_buffer,
             work_clock=work_clock,
             read=read,
@@ -352,6 +360,7 @@ class Broker:
             sessions.deadline_us,
             None if context.timers.next_us is None else context.timers.deadline(),
             None if controllers is None else controllers.deadline_us,
+            None if self._audit is None else self._audit.deadline_us,
         ]
         if not sessions.is_stopping:
             slices = context.slices
@@ -442,6 +451,8 @@ class Broker:
             if self._metadata_dir is not None:
                 close_without_logs(self._metadata_dir, self._trace, now)
             self.is_stopped = True
+        if self._audit is not None and (self._audit.has_decisions or self._audit.is_due(now)):
+            self._audit.flush(now)
         taken = self._effects[:]
         self._effects.clear()
         return taken
@@ -462,7 +473,10 @@ class Broker:
         """Publish a new image: the metadata log has committed records. Then answer the proposals."""
         quorum = self._quorum
         self._agenda.has_deadlines = True
+        authorizer = self._context.authorization.authorizer
         for delta in quorum.take_deltas():
+            if authorizer is not None:
+                authorizer.follow(delta)
             follow(self._live, self._partitions, self._recovery, delta, now)
             if delta.features_changed and (reason := unsupported(delta.after.features)):
                 self._effects.append(Halt(f"the cluster has finalized features of another release: {reason}"))

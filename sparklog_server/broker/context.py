@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from sparklog.model import Instant, Micros, NodeId, Uuid, earlier
 from sparklog.wire.schema import Message
 from sparklog_server.broker.active_controller import Decided
-from sparklog_server.broker.authorization import Allow, Operation, Resource
+from sparklog_server.broker.authorization import Authorization
 from sparklog_server.broker.client_quotas import ClientQuotas
 from sparklog_server.broker.coordinator_shards import CoordinatorShards
 from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
@@ -96,7 +96,7 @@ class Context:
         groups: CoordinatorShards,
         transactions: TransactionCoordinator,
         links: Links,
-        allow: Allow,
+        authorization: Authorization,
         newest_served: Mapping[int, int],
         jobs: RequestJobs,
         *,
@@ -133,7 +133,10 @@ class Context:
         self.jobs = jobs
         self.slices = SlicedRequests(self.woken, memory, replies)
         self._transaction_peers: TransactionPeers | None = None
-        self._allow = allow
+        self.authorization = authorization
+        self.allow = authorization.allow
+        self.may = authorization.may
+        self.allow_some = authorization.allow_some
         self._answer = answer
 
     @property
@@ -163,10 +166,6 @@ class Context:
     def topic_of_id(self, topic_id: bytes) -> TopicImage | None:
         """The topic of that id."""
         return self.quorum.image.topics_by_id.get(Uuid(topic_id))
-
-    def allow(self, call: Call, operation: Operation, resource: Resource, name: str) -> bool:
-        """Whether the caller is authorized for this operation on the resource."""
-        return self._allow(call.principal, operation, resource, name)
 
     def propose(
         self,

@@ -217,8 +217,8 @@ class ControllerLink:
             data = frame[_LENGTH_BYTES:]
             command.envelope = EnvelopeRequest(
                 request_data=data,
-                request_principal=_principal(caller.principal),
-                client_host_address=_packed(caller.session.peer_address),
+                request_principal=_principal(caller.principal, caller.session.groups),
+                client_host_address=_packed(caller.session.host),
             )
             self._envelope_bytes += len(data)
         return command.envelope
@@ -240,15 +240,15 @@ def _decision_in(told: Message, command: _Command) -> Message | None:
     return None if says_not_controller(told) else told
 
 
-def _principal(name: str) -> bytes:
+def _principal(name: str, groups: tuple[str, ...]) -> bytes:
     kind, _, own = name.partition(":")
-    return b"\0\0" + joined(encode(PrincipalData(type=kind, name=own), 0))
+    return b"\0\0" + joined(encode(PrincipalData(type=kind, name=own, groups=list(groups)), 0))
 
 
 def _packed(address: str) -> bytes:
     from ipaddress import ip_address
 
     try:
-        return ip_address(address.rpartition(":")[0].strip("[]")).packed
+        return ip_address(address).packed
     except ValueError:
         return _UNKNOWN_ADDRESS

@@ -3,7 +3,7 @@ requests without an answer.
 """
 
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
@@ -155,16 +155,11 @@ def command_of(call: Call, request: Message, proof: object = None) -> Command:
         request,
         call.version,
         call.client_id or "",
-        _host_of(call.session.peer_address),
+        f"/{call.session.host}",
         call.session.principal,
         proof,
+        call.session.groups,
     )
-
-
-@lru_cache(maxsize=4096)
-def _host_of(peer_address: str) -> str:
-    """The host of a peer, as Kafka writes it."""
-    return "/" + peer_address.rpartition(":")[0].strip("[]")
 
 
 def ask(

@@ -2,21 +2,24 @@
 is not active.
 """
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from sparklog.effects import Chunk, FileSlice
 from sparklog.errors import ErrorCode
-from sparklog.wire.schema import Bool, Message, Str, Versions
+from sparklog.wire.schema import Bool, Message, Str, Versions, tagged
 
 
 class PrincipalData(Message):
-    """Kafka's DefaultPrincipalData: the principal in an Envelope, behind its version as an int16."""
+    """Kafka's DefaultPrincipalData: the principal in an Envelope, behind its version as an int16. The groups
+    of the principal are an addition, which Kafka skips.
+    """
 
     versions: ClassVar = Versions(0, 0, flexible=0)
 
     type: Str = ""
     name: Str = ""
     token_authenticated: Bool = False
+    groups: Annotated[list[Str], tagged(10_000)] = []
 
 
 def joined(chunks: list[Chunk]) -> bytes:

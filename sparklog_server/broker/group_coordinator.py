@@ -10,7 +10,7 @@ from functools import partial
 
 from sparklog.record.batch import HEADER_SIZE, record_size_max
 from sparklog_server.agenda import Agenda
-from sparklog_server.broker.authorization import Allow, Operation, Resource
+from sparklog_server.broker.authorization import Authorization
 from sparklog_server.broker.coordinator_shards import CoordinatorShards, compacted_topic
 from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
 from sparklog_server.config.settings import BrokerSettings
@@ -29,7 +29,7 @@ _AROUND_A_RECORD = HEADER_SIZE + record_size_max(b"", b"", ())
 
 def open_groups(
     live: DynamicBrokerConfig,
-    allow: Allow,
+    authorization: Authorization,
     continuations: Continuations,
     agenda: Agenda,
     *,
@@ -41,9 +41,7 @@ def open_groups(
     group_settings = group_settings_of(settings)
 
     def describable(command: Command, topics: Sequence[str]) -> list[str]:
-        return [
-            topic for topic in topics if allow(command.principal, Operation.DESCRIBE, Resource.TOPIC, topic)
-        ]
+        return [topic for topic in topics if authorization.describes(command, topic)]
 
     topic = compacted_topic(
         OFFSETS_TOPIC,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from sparklog.model import Instant, Uuid
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest
 from sparklog_server.agenda import Agenda
-from sparklog_server.broker.authorization import Allow
+from sparklog_server.broker.authorization import Authorization
 from sparklog_server.broker.coordinator_shards import CoordinatorShards
 from sparklog_server.broker.directories import open_log_dirs, registration
 from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
@@ -61,7 +61,7 @@ def open_parts(
     disk: Disk,
     *,
     transactions: type[TransactionCoordinator],
-    allow: Allow,
+    authorization: Authorization,
     entropy: Callable[[int], bytes],
     trace: Trace,
     now: Instant,
@@ -91,7 +91,7 @@ def open_parts(
         now,
     )
     resolver = LinkedResolver(live, links, agenda, entropy=entropy, trace=trace)
-    groups = open_groups(live, allow, continuations, agenda, entropy=entropy, trace=trace)
+    groups = open_groups(live, authorization, continuations, agenda, entropy=entropy, trace=trace)
     coordinators = transactions(live, continuations, agenda, resolver, entropy=entropy, trace=trace)
     incarnation_id = Uuid(entropy(16))
     recovery = None

@@ -29,9 +29,7 @@ _OF_CLUSTERS = (
 
 def operations_on_topic(context: Context, call: Call, topic: str) -> int:
     """The operations that the caller may perform on a topic, as bits by Kafka's numbers (KIP-430)."""
-    return _bits(
-        operation for operation in _OF_TOPICS if context.allow(call, operation, Resource.TOPIC, topic)
-    )
+    return _bits(operation for operation in _OF_TOPICS if context.may(call, operation, Resource.TOPIC, topic))
 
 
 def operations_on_cluster(context: Context, call: Call) -> int:
@@ -39,7 +37,7 @@ def operations_on_cluster(context: Context, call: Call) -> int:
     return _bits(
         operation
         for operation in _OF_CLUSTERS
-        if context.allow(call, operation, Resource.CLUSTER, CLUSTER_NAME)
+        if context.may(call, operation, Resource.CLUSTER, CLUSTER_NAME)
     )
 
 

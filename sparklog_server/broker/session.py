@@ -19,7 +19,8 @@ from sparklog.effects import Chunk
 from sparklog.model import Instant, Micros, NodeId, SessionId
 from sparklog.wire.frame import Framer
 from sparklog.wire.schema import Message
-from sparklog_server.security.principals import ANONYMOUS
+from sparklog_server.security import ANONYMOUS
+from sparklog_server.security.hosts import host_of
 
 if TYPE_CHECKING:
     from sparklog_server.broker.session_authentication import SessionAuthentication
@@ -61,10 +62,15 @@ def principal_of(caller: Call | None) -> str:
 
 
 class Forwarding(NamedTuple):
-    """The Envelope in which another broker forwards a request."""
+    """The Envelope in which another broker forwards the request of `principal`, in these groups, from the IP
+    address `host`.
+    """
 
     version: int
     correlation_id: int
+    principal: str
+    host: str = ""
+    groups: tuple[str, ...] = ()
 
 
 class Session:
@@ -84,6 +90,7 @@ class Session:
         "groups",
         "held_by",
         "held_bytes",
+        "host",
         "id",
         "is_closing",
         "is_controller",
@@ -116,6 +123,7 @@ class Session:
         self.framer = framer
         self.listener = listener
         self.peer_address = peer_address
+        self.host = host_of(peer_address)
         self.principal = principal
         self.groups = groups  # more principals of the client, such as Group:ops
         self.authentication: SessionAuthentication | None = None

@@ -35,6 +35,7 @@ from sparklog_server.broker.session import (
     Session,
 )
 from sparklog_server.replica.directory import Trace
+from sparklog_server.security import NotLoaded
 
 if TYPE_CHECKING:
     from sparklog_server.broker.authentication import Authentication
@@ -222,7 +223,12 @@ class Sessions:
             header.client_id,
             session.principal,
         )
-        answer = handler(context, call, request, now)
+        try:
+            answer = handler(context, call, request, now)
+        except NotLoaded:
+            # The client tries again, on this broker or another. An authorization error would be final.
+            self.close(session, "the access rules are not loaded yet")
+            return
         if quotas.is_set and not session.is_controller:
             quotas.served(call, len(frame), begun_ns)
             if answer is SILENT or answer is MUTING_SILENT:

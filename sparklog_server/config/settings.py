@@ -13,6 +13,7 @@ import msgspec
 
 from sparklog.errors import SettingsError
 
+from .access_settings import AccessSettings, check_access
 from .cleaner_settings import CleanerSettings
 from .connection_settings import ConnectionSettings
 from .group_settings import GroupDefaults
@@ -335,6 +336,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """By name of each listener, those of other nodes included."""
     given: Mapping[str, str] = msgspec.field(default_factory=dict)
     connections: ConnectionSettings = ConnectionSettings()
+    access: AccessSettings = AccessSettings()
     cleaner: CleanerSettings = CleanerSettings()
     metadata_log: MetadataLogSettings = MetadataLogSettings()
     quorum: QuorumSettings = QuorumSettings()
@@ -403,6 +405,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 PARTS: dict[str, type[msgspec.Struct]] = {
     "connections": ConnectionSettings,
+    "access": AccessSettings,
     "cleaner": CleanerSettings,
     "metadata_log": MetadataLogSettings,
     "quorum": QuorumSettings,
@@ -474,6 +477,7 @@ def _connected(settings: BrokerSettings, *, is_insecure_allowed: bool) -> Broker
         is_broker="broker" in settings.process_roles,
     )
     check_together(settings)
+    check_access(settings.access)
     connected = msgspec.structs.replace(
         settings,
         controller_listener_names=controller_names,

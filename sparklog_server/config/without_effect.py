@@ -15,7 +15,6 @@ _TABLE = """\
 alter.config.policy.class.name | CLASS | r | - | <none> | A Java class that judges changes of settings.
 alter.log.dirs.replication.quota.window.num | INT | r | 1.. | 11 | How many samples the quota on moves between data directories remembers.
 alter.log.dirs.replication.quota.window.size.seconds | INT | r | 1.. | 1 | How long one sample of that quota lasts.
-authorizer.class.name | STRING | r | - |  | The Java class that decides who may do what.
 background.threads | INT | c | 1.. | 10 | Threads for background work; here jobs have a pool of their own.
 broker.id | INT | r | - | -1 | The old name of `node.id`.
 client.quota.callback.class | CLASS | r | - | <none> | A Java class that computes client quotas.

@@ -7,8 +7,10 @@ from sparklog.wire.messages.alter_configs import AlterConfigsRequest
 from sparklog.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from sparklog.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from sparklog.wire.messages.controller_registration import ControllerRegistrationRequest
+from sparklog.wire.messages.create_acls import CreateAclsRequest
 from sparklog.wire.messages.create_partitions import CreatePartitionsRequest
 from sparklog.wire.messages.create_topics import CreateTopicsRequest
+from sparklog.wire.messages.delete_acls import DeleteAclsRequest
 from sparklog.wire.messages.delete_topics import DeleteTopicsRequest
 from sparklog.wire.messages.describe_quorum import DescribeQuorumRequest
 from sparklog.wire.messages.elect_leaders import ElectLeadersRequest
@@ -19,6 +21,7 @@ from sparklog_server.config.layers import Layers
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.outcome import Outcome
 
+from .acls import KnownRules, create_acls, delete_acls
 from .alterations import alter_configs, incremental_alter_configs
 from .client_quotas import alter_client_quotas
 from .controllers import register_controller
@@ -38,6 +41,7 @@ def administer(
     layers: Layers,
     settings_for: SettingsFor,
     quorum: QuorumPort,
+    known: KnownRules,
     now: Instant,
 ) -> Outcome[Message, Message]:
     """The records and the reply for such a command."""
@@ -60,6 +64,10 @@ def administer(
             return alter_client_quotas(pending, command)
         case AlterUserScramCredentialsRequest():
             return alter_user_scram_credentials(pending, command)
+        case CreateAclsRequest():
+            return create_acls(pending, command, known, rules.entropy)
+        case DeleteAclsRequest():
+            return delete_acls(pending, command)
         case UpdateFeaturesRequest():
             return update_features(pending, command, layers.static, quorum, now)
         case ControllerRegistrationRequest():

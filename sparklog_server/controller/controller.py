@@ -39,6 +39,7 @@ from .names import unified
 from .sessions import Probe, Sessions
 
 if TYPE_CHECKING:
+    from .acls import KnownRules
     from .quorum_port import QuorumPort
     from .timed_elections import TimedElections
     from .tokens import DelegationTokens
@@ -75,6 +76,7 @@ class Controller:
         self._quorum = quorum
         self._idle_interval_us = idle_interval_ms * 1000
         self._idle_since_us = Micros(0)
+        self._known_rules: KnownRules | None = None  # of `pending`, once a command needs them
         self._has_company = False
         self._is_new = False
         self._probes: list[Probe] = []
@@ -139,11 +141,26 @@ class Controller:
         if isinstance(command, TokenCommand):
             return self._delegation_tokens(now).decide(self.pending, command, principal, now)
         rules = Rules(self._layers.effective, self._entropy, self._collision, self._told)
-        return administer(self.pending, command, rules, self._layers, self._settings_for, self._quorum, now)
+        if self._known_rules is None:
+            from .acls import KnownRules
+
+            self._known_rules = KnownRules()
+        return administer(
+            self.pending,
+            command,
+            rules,
+            self._layers,
+            self._settings_for,
+            self._quorum,
+            self._known_rules,
+            now,
+        )
 
     def replay(self, records: Iterable[tuple[Offset, Message]]) -> MetadataDelta:
         """Apply appended (offset, record) pairs; returns the changes."""
         self.pending, delta = self.pending.apply(records)
+        if self._known_rules is not None:
+            self._known_rules.follow(delta)
         self._has_company = _has_several_nodes(self.pending)
         if any(resource_type == BROKER_RESOURCE for resource_type, _ in delta.configs_changed):
             self._settings_changed()
@@ -158,6 +175,7 @@ class Controller:
     def reset(self, committed: MetadataImage) -> None:
         """Discard appended records that are not committed."""
         self.pending = committed
+        self._known_rules = None
         self._has_company = _has_several_nodes(committed)
         self._settings_changed()
         self._colliding = {}

@@ -37,6 +37,7 @@ from sparklog.wire.messages.controller_registration import (
     ControllerRegistrationRequest,
     ControllerRegistrationResponse,
 )
+from sparklog.wire.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from sparklog.wire.messages.create_delegation_token import CreateDelegationTokenRequest
 from sparklog.wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -48,6 +49,7 @@ from sparklog.wire.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from sparklog.wire.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
 from sparklog.wire.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -143,6 +145,12 @@ def refusal_of(command: Message, code: ErrorCode, message: str | None) -> Messag
             return DescribeQuorumResponse(error_code=code, error_message=message)
         case UnregisterBrokerRequest():
             return UnregisterBrokerResponse(error_code=code, error_message=message)
+        case CreateAclsRequest():
+            return CreateAclsResponse(results=[AclCreationResult(code, message) for _ in command.creations])
+        case DeleteAclsRequest():
+            return DeleteAclsResponse(
+                filter_results=[DeleteAclsFilterResult(code, message) for _ in command.filters]
+            )
         case AlterUserScramCredentialsRequest():
             users = dict.fromkeys(
                 [one.name for one in command.deletions] + [one.name for one in command.upsertions]

@@ -30,8 +30,8 @@ class Command(msgspec.Struct, frozen=True):
     """`request` in version `version` of its API, from a client named `client_id` at `client_host` (as
     Kafka writes it: /127.0.0.1).
 
-    `principal` is the authenticated identity of the client; `proof` belongs to a request within a
-    transaction, and is appended with its records.
+    `principal` is the authenticated identity of the client, which is in `groups`; `proof` belongs to a
+    request within a transaction, and is appended with its records.
     """
 
     request: Message
@@ -40,3 +40,4 @@ class Command(msgspec.Struct, frozen=True):
     client_host: str = ""
     principal: str = "User:ANONYMOUS"
     proof: object = None
+    groups: tuple[str, ...] = ()

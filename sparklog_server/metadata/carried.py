@@ -3,9 +3,7 @@
 from sparklog.wire.schema import Message
 
 from .records import (
-    AccessControlEntryRecord,
     DelegationTokenRecord,
-    RemoveAccessControlEntryRecord,
     RemoveDelegationTokenRecord,
     RemoveUserScramCredentialRecord,
     UserScramCredentialRecord,
@@ -23,8 +21,6 @@ def key_of(record: Message) -> tuple[CarriedKey, bool] | None:
     """The object of the record, and whether it still exists after the record; None for a record without
     state.
     """
-    if isinstance(record, AccessControlEntryRecord | RemoveAccessControlEntryRecord):
-        return ("acl", bytes(record.id)), isinstance(record, AccessControlEntryRecord)
     if isinstance(record, UserScramCredentialRecord | RemoveUserScramCredentialRecord):
         return credential_key(record.name, record.mechanism), isinstance(record, UserScramCredentialRecord)
     if isinstance(record, DelegationTokenRecord | RemoveDelegationTokenRecord):

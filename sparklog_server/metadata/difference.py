@@ -27,6 +27,7 @@ def difference(before: MetadataImage, after: MetadataImage) -> MetadataDelta:
         configs_changed=_changed(before.configs, after.configs),
         features_changed=_changed(before.features, after.features),
         quotas_changed=_changed(before.quotas, after.quotas),
+        acls_changed=_changed(before.acls, after.acls),
     )
 
 

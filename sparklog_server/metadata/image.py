@@ -12,6 +12,8 @@ import msgspec
 from sparklog.model import NO_OFFSET, NodeId, Offset, ProducerId, TopicPartition, Uuid
 from sparklog.wire.schema import Message
 
+from .acls import AclRule, Acls
+from .acls import replay as replay_acl
 from .carried import CarriedKey, key_of
 from .client_quotas import QuotaEntity, Quotas
 from .client_quotas import replay as replay_quota
@@ -28,6 +30,7 @@ from .entries import (
 from .features import KRAFT_VERSION
 from .records import (
     AbortTransactionRecord,
+    AccessControlEntryRecord,
     BeginTransactionRecord,
     BrokerRegistrationChangeRecord,
     ClearElrRecord,
@@ -41,6 +44,7 @@ from .records import (
     ProducerIdsRecord,
     RegisterBrokerRecord,
     RegisterControllerRecord,
+    RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
     TopicRecord,
     UnfenceBrokerRecord,
@@ -74,6 +78,7 @@ class MetadataDelta(msgspec.Struct, frozen=True):
     configs_changed: tuple[tuple[int, str], ...] = ()
     features_changed: tuple[str, ...] = ()
     quotas_changed: tuple[QuotaEntity, ...] = ()
+    acls_changed: tuple[Uuid, ...] = ()
 
 
 class MetadataImage(msgspec.Struct, frozen=True):
@@ -95,6 +100,7 @@ class MetadataImage(msgspec.Struct, frozen=True):
     carried: Mapping[CarriedKey, Message] = {}
     quotas: Quotas = {}
     controllers: Mapping[NodeId, ControllerImage] = {}
+    acls: Acls = {}
 
     def apply(self, records: Iterable[tuple[Offset, Message]]) -> tuple["MetadataImage", MetadataDelta]:
         """The image after these (offset, record) pairs, and their changes."""
@@ -139,6 +145,7 @@ class _Draft:
         self._features: dict[str, int] | None = None
         self._carried: dict[CarriedKey, Message] | None = None
         self._quotas: dict[QuotaEntity, Mapping[str, float]] | None = None
+        self._acls: dict[Uuid, AclRule] | None = None
         self._next_producer_id = image.next_producer_id
         self._transaction = None if image.open_transaction is None else list(image.open_transaction)
         # Partitions of changed topics, as lists, so that adding n partitions costs n and not n squared.
@@ -149,6 +156,7 @@ class _Draft:
         self._touched_configs: dict[tuple[int, str], None] = {}
         self._touched_features: dict[str, None] = {}
         self._touched_quotas: dict[QuotaEntity, None] = {}
+        self._touched_acls: dict[Uuid, None] = {}
 
     def replay(self, offset: Offset, record: Message) -> None:
         """Apply one record; the records of a metadata transaction take effect at its end."""
@@ -201,6 +209,7 @@ class _Draft:
             carried=old.carried if self._carried is None else self._carried,
             quotas=old.quotas if self._quotas is None else self._quotas,
             controllers=old.controllers if self._controllers is None else self._controllers,
+            acls=old.acls if self._acls is None else self._acls,
         )
         return image, self._delta(image)
 
@@ -241,6 +250,7 @@ class _Draft:
             configs_changed=tuple(self._touched_configs),
             features_changed=tuple(self._touched_features),
             quotas_changed=tuple(self._touched_quotas),
+            acls_changed=tuple(self._touched_acls),
         )
 
     def _replay(self, offset: Offset, record: Message) -> None:
@@ -278,6 +288,10 @@ class _Draft:
             if self._quotas is None:
                 self._quotas = dict(self._image.quotas)
             self._touched_quotas[replay_quota(self._quotas, record)] = None
+        elif isinstance(record, AccessControlEntryRecord | RemoveAccessControlEntryRecord):
+            if self._acls is None:
+                self._acls = dict(self._image.acls)
+            self._touched_acls[replay_acl(self._acls, record)] = None
         else:
             self._carry(record)
 

@@ -1,7 +1,7 @@
 """An image as the records that recreate it, in the order of Kafka's snapshots (KIP-630).
 
     features, metadata.version first ─ brokers ─ controllers ─ each topic and its partitions ─ configs
-      ─ quotas ─ the block of producer ids ─ carried records
+      ─ quotas ─ the block of producer ids ─ access rules ─ carried records
 
 Replayed at the offset of the image's last record, they give the same image, except that `registered_at` of
 every broker is that offset, as in Kafka.
@@ -14,6 +14,7 @@ from msgspec import structs
 
 from sparklog.wire.schema import Message
 
+from .acls import record_of as record_of_acl
 from .client_quotas import records_of_quotas
 from .entries import BrokerImage, ControllerImage, Endpoint, PartitionImage
 from .features import METADATA_VERSION
@@ -53,6 +54,8 @@ def records_of_image(image: MetadataImage) -> Iterator[Message]:
     yield from records_of_quotas(image.quotas)
     if image.next_producer_id > 0:
         yield ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id)
+    for acl_id, rule in image.acls.items():
+        yield record_of_acl(acl_id, rule)
     yield from image.carried.values()
 
 

@@ -11,11 +11,10 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sparklog.errors import SettingsError
+from sparklog_server.security import ANONYMOUS
 
 if TYPE_CHECKING:
     import re2
-
-ANONYMOUS: Final = "User:ANONYMOUS"
 
 _KEYWORDS: Final = {
     "2.5.4.3": "CN",

@@ -28,7 +28,7 @@ from sparklog.errors import without_frames
 from sparklog.model import SessionId, Ticket
 from sparklog.wire.header import decode_reply, encode_request
 from sparklog.wire.schema import Message
-from sparklog_server.broker.authorization import Allow, allow_all
+from sparklog_server.broker.authorization import Allow
 from sparklog_server.broker.broker import Broker
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.disk.door import StorageError
@@ -143,7 +143,7 @@ class SimulatedNode:
         disk: SimulatedDisk,
         settings: BrokerSettings,
         *,
-        allow: Allow = allow_all,
+        allow: Allow | None = None,
         broker_class: type[Broker] = Broker,
         network: "list[SimulatedNode] | None" = None,
     ) -> None:
@@ -251,14 +251,16 @@ class SimulatedNode:
 
     # -- connections
 
-    def connect(self, client_id: str = "simulation", listener: str | None = None) -> SimulatedConnection:
-        """A new connection to that listener, or to the first one."""
+    def connect(
+        self, client_id: str = "simulation", listener: str | None = None, host: str = "client"
+    ) -> SimulatedConnection:
+        """A new connection from `host` to that listener, or to the first one."""
         self._last_session += 1
         session_id = SessionId(self._last_session)
         connection = SimulatedConnection(self, session_id, client_id)
         self._connections[session_id] = connection
         name = self._settings.listeners[0].name if listener is None else listener
-        self._carry_out(self.running.connected(session_id, name, f"client:{session_id}", self._clock.now))
+        self._carry_out(self.running.connected(session_id, name, f"{host}:{session_id}", self._clock.now))
         return connection
 
     def disconnect(self, connection: SimulatedConnection) -> None:

@@ -29,7 +29,7 @@ from sparklog.wire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from sparklog_server.broker.authorization import Allow, allow_all
+from sparklog_server.broker.authorization import Allow
 from tests.broker import transactions
 from tests.broker.groups import ask_coordinator
 from tests.broker.world import World
@@ -42,7 +42,7 @@ SETTINGS = {
 READ_COMMITTED = 1
 
 
-def started(seed: int = 1, *, allow: Allow = allow_all, **more: str) -> World:
+def started(seed: int = 1, *, allow: Allow | None = None, **more: str) -> World:
     """A node with the topic `t` of two partitions, which keeps groups."""
     world = World(seed, allow=allow, **SETTINGS, **more)
     world.node.start()

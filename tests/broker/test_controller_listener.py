@@ -19,7 +19,7 @@ from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsReq
 from sparklog.wire.messages.describe_configs import DescribeConfigsRequest
 from sparklog.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from sparklog.wire.schema import Message
-from sparklog_server.broker.authorization import Allow, Operation, Resource, allow_all
+from sparklog_server.broker.authorization import Allow, Operation, Resource
 from sparklog_server.broker.dispatch import SERVED
 from sparklog_server.broker.dispatch_controller import CONTROLLER, NEWEST_OF_CONTROLLER
 from sparklog_server.broker.forwarding import PrincipalData, says_not_controller
@@ -39,7 +39,7 @@ ALICE = b"\0\0" + b"".join(map(bytes, encode(PrincipalData(type="User", name="al
 HELLO = ApiVersionsRequest(client_software_name="x", client_software_version="1")
 
 
-def started(allow: Allow = allow_all) -> World:
+def started(allow: Allow | None = None) -> World:
     world = World(1, allow=allow, **LISTENERS)
     world.node.start()
     world.settle()
@@ -112,7 +112,11 @@ def test_a_forwarded_request_is_decided_in_the_name_of_its_client() -> None:
     correlation_id, reply = decode_reply(CreateTopicsResponse, 7, answer.response_data)
     assert (correlation_id, reply.topics[0].error_code) == (7, ErrorCode.NONE)
     assert "t" in world.node.running._quorum.image.topics_by_name
-    assert asked == [("User:ANONYMOUS", Operation.CLUSTER_ACTION), ("User:alice", Operation.CREATE)]
+    assert asked == [
+        ("User:ANONYMOUS", Operation.CLUSTER_ACTION),
+        ("User:alice", Operation.CREATE),
+        ("User:alice", Operation.DESCRIBE_CONFIGS),
+    ]
 
 
 def test_forwarded_requests_of_one_session_are_answered_in_order() -> None:

@@ -42,7 +42,7 @@ from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopi
 from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from sparklog.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from sparklog.wire.schema import Message
-from sparklog_server.broker.authorization import Allow, Operation, Resource, allow_all
+from sparklog_server.broker.authorization import Allow, Operation, Resource
 from sparklog_server.broker.controller_link import ControllerLink
 from sparklog_server.simulation.cluster import SimulatedConnection
 from tests.broker.test_controller_listener import LISTENERS, creating
@@ -56,7 +56,7 @@ class Cluster:
     shows where it was decided. The broker's links are connections to the controller, without a network.
     """
 
-    def __init__(self, allow: Allow = allow_all) -> None:
+    def __init__(self, allow: Allow | None = None) -> None:
         self.controller = World(1, allow=allow, **LISTENERS)
         self.controller.node.start()
         self.controller.settle()

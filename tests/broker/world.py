@@ -18,7 +18,7 @@ from sparklog.wire.messages.produce import (
     TopicProduceData,
 )
 from sparklog.wire.schema import Message
-from sparklog_server.broker.authorization import Allow, allow_all
+from sparklog_server.broker.authorization import Allow
 from sparklog_server.broker.broker import Broker
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.simulation.clock import VirtualClock
@@ -34,7 +34,7 @@ class World:
     """One simulated node and its time."""
 
     def __init__(
-        self, seed: int, *, allow: Allow = allow_all, broker_class: type[Broker] = Broker, **given: str
+        self, seed: int, *, allow: Allow | None = None, broker_class: type[Broker] = Broker, **given: str
     ) -> None:
         self.random = Random(seed)
         self.clock = VirtualClock()

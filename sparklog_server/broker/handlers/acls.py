@@ -1,68 +1,154 @@
-"""DescribeAcls, CreateAcls and DeleteAcls: no authorizer is configured, so the response is SECURITY_DISABLED,
-as in Kafka.
+"""DescribeAcls, CreateAcls and DeleteAcls (KIP-140, KIP-290). Without an authorizer the response is
+SECURITY_DISABLED, as in Kafka.
 """
 
+from collections.abc import Iterable
+from functools import partial
+from itertools import islice
+from typing import TypeVar
+
+from sparklog.effects import Steps
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant
-from sparklog.wire.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
-from sparklog.wire.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
-from sparklog.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from sparklog.wire.header import encode_reply
+from sparklog.wire.messages.create_acls import CreateAclsRequest, CreateAclsResponse
+from sparklog.wire.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
+from sparklog.wire.messages.describe_acls import (
+    AclDescription,
+    DescribeAclsRequest,
+    DescribeAclsResource,
+    DescribeAclsResponse,
+)
+from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import Context
-from sparklog_server.broker.session import Call, Parked
+from sparklog_server.broker.session import Call, Encoded, Parked
+from sparklog_server.controller.refusals import refusal_of
+from sparklog_server.disk.door import StorageError
+from sparklog_server.metadata.acls import AclFilter, AclRule
 
+_STEP = 256
+"""The number of rules that are filtered at a time; a table of more is filtered in a job."""
 _UNKNOWN = 0
-"""A resource type, pattern type, operation or permission that the client itself does not know: Kafka treats
-the request as undecodable.
-"""
+
+_Response = TypeVar("_Response", bound=Message)
 
 
 def describe_acls(
     context: Context, call: Call, request: DescribeAclsRequest, now: Instant
 ) -> DescribeAclsResponse | Parked:
-    """List the ACLs that match a filter."""
-    if _UNKNOWN in (
+    """List the rules that a filter selects, by resource."""
+    if _has_unknown(
         request.resource_type_filter,
         request.pattern_type_filter,
         request.operation,
         request.permission_type,
     ):
         return _undecodable(context, call)
-    code, message = _refusal(context, call, Operation.DESCRIBE, "No Authorizer is configured on the broker")
-    return DescribeAclsResponse(error_code=code, error_message=message)
+    if not context.allow(call, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME):
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return DescribeAclsResponse(error_code=code, error_message="Cluster authorization failed.")
+    if context.authorization.authorizer is None:
+        message = "No Authorizer is configured on the broker"
+        return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=message)
+    wanted = AclFilter(
+        request.resource_type_filter,
+        request.resource_name_filter,
+        request.pattern_type_filter,
+        request.principal_filter,
+        request.host_filter,
+        request.operation,
+        request.permission_type,
+    )
+    rules = context.image.acls
+    response = DescribeAclsResponse(error_message=None)
+    if len(rules) <= _STEP:
+        resources: dict[tuple[int, str, int], DescribeAclsResource] = {}
+        response.resources = list(_add(resources, rules.values(), wanted).values())
+        return response
+
+    def described(result: Encoded | StorageError, _: Instant) -> Encoded:
+        assert not isinstance(result, StorageError), "the job reads no disk"
+        return result
+
+    context.jobs.run_in_steps(call, partial(_describe, response, rules.values(), wanted, call), described)
+    return Parked.MUTING
+
+
+def _describe(
+    response: DescribeAclsResponse, rules: Iterable[AclRule], wanted: AclFilter, call: Call
+) -> Steps[Encoded]:
+    """The job: the encoded response with the rules that the filter selects."""
+    rest = iter(rules)
+    resources: dict[tuple[int, str, int], DescribeAclsResource] = {}
+    while some := list(islice(rest, _STEP)):
+        _add(resources, some, wanted)
+        yield
+    response.resources = list(resources.values())
+    return Encoded(response, encode_reply(response, call.api_key, call.version, call.correlation_id))
+
+
+def _add(
+    resources: dict[tuple[int, str, int], DescribeAclsResource],
+    rules: Iterable[AclRule],
+    wanted: AclFilter,
+) -> dict[tuple[int, str, int], DescribeAclsResource]:
+    for rule in rules:
+        if wanted.selects(rule):
+            key = rule.resource_type, rule.resource_name, rule.pattern_type
+            if key not in resources:
+                resources[key] = DescribeAclsResource(*key, acls=[])
+            resources[key].acls.append(
+                AclDescription(rule.principal, rule.host, rule.operation, rule.permission_type)
+            )
+    return resources
 
 
 def create_acls(
     context: Context, call: Call, request: CreateAclsRequest, now: Instant
 ) -> CreateAclsResponse | Parked:
-    """Add ACLs."""
+    """Add rules."""
     for one in request.creations:
-        if _UNKNOWN in (one.resource_type, one.resource_pattern_type, one.operation, one.permission_type):
+        if _has_unknown(one.resource_type, one.resource_pattern_type, one.operation, one.permission_type):
             return _undecodable(context, call)
-    code, message = _refusal(context, call, Operation.ALTER, "No Authorizer is configured.")
-    return CreateAclsResponse(results=[AclCreationResult(code, message) for _ in request.creations])
+    return _change(context, call, request, CreateAclsResponse, now)
 
 
 def delete_acls(
     context: Context, call: Call, request: DeleteAclsRequest, now: Instant
 ) -> DeleteAclsResponse | Parked:
-    """Remove the ACLs that match filters."""
+    """Remove the rules that filters select."""
     for one in request.filters:
-        if _UNKNOWN in (
+        if _has_unknown(
             one.resource_type_filter,
             one.pattern_type_filter,
             one.operation,
             one.permission_type,
         ):
             return _undecodable(context, call)
-    code, message = _refusal(context, call, Operation.ALTER, "No Authorizer is configured.")
-    return DeleteAclsResponse(filter_results=[DeleteAclsFilterResult(code, message) for _ in request.filters])
+    return _change(context, call, request, DeleteAclsResponse, now)
 
 
-def _refusal(context: Context, call: Call, operation: Operation, message: str) -> tuple[ErrorCode, str]:
-    if not context.allow(call, operation, Resource.CLUSTER, CLUSTER_NAME):
-        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed."
-    return ErrorCode.SECURITY_DISABLED, message
+def _change(
+    context: Context, call: Call, request: Message, response_type: type[_Response], now: Instant
+) -> _Response | Parked:
+    code, message = ErrorCode.NONE, ""
+    if not context.allow(call, Operation.ALTER, Resource.CLUSTER, CLUSTER_NAME):
+        code, message = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed."
+    elif context.authorization.authorizer is None:
+        code, message = ErrorCode.SECURITY_DISABLED, "No Authorizer is configured."
+    if code is not ErrorCode.NONE:
+        refusal = refusal_of(request, code, message)
+        assert isinstance(refusal, response_type)
+        return refusal
+    return context.propose_for(call, request, response_type, lambda reply: reply, now)
+
+
+def _has_unknown(*numbers: int) -> bool:
+    """Whether a number is the one for elements that the client does not know: Kafka treats such a request as
+    undecodable.
+    """
+    return _UNKNOWN in numbers
 
 
 def _undecodable(context: Context, call: Call) -> Parked:

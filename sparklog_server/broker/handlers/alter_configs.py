@@ -118,7 +118,6 @@ def _check(context: Context, call: Call, resource: Alteration | Replacement) -> 
     resource_type, name = resource.resource_type, resource.resource_name
     if resource_type not in LISTED_TYPES:
         raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
-    check_allowed(context, call, Operation.ALTER_CONFIGS, resource_type, name)
     if len({config.name for config in resource.configs}) < len(resource.configs):
         raise Refused(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     nulls = [
@@ -137,6 +136,9 @@ def _check(context: Context, call: Call, resource: Alteration | Replacement) -> 
             raise Refused(
                 ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id}, but received {name}"
             )
+    is_loggers = resource_type == LOGGER_RESOURCE and call.session.is_controller
+    operation = Operation.CLUSTER_ACTION if is_loggers else Operation.ALTER_CONFIGS
+    check_allowed(context, call, operation, resource_type, name)
 
 
 def _logger_answer(resource: Alteration) -> Answer:

@@ -36,6 +36,8 @@ def find_coordinator(
     shards = context.coordinators[request.key_type] if 0 <= request.key_type < len(_RESOURCES) else None
     if shards is None:
         return _found(context, call, request)
+    # A caller that may not find a coordinator must not have its topic created.
+    keys = [key for key in keys if context.may(call, Operation.DESCRIBE, _RESOURCES[request.key_type], key)]
     for key in keys:
         shards.sought(key, now)
     if shards.is_coming(keys):

@@ -30,7 +30,7 @@ from sparklog_server.broker.session import Call, Parked
 from sparklog_server.controller.tokens import owner_of, refusal_of_token
 from sparklog_server.metadata.delegation_tokens import is_owner_or_renewer, token_hmac, tokens_in
 from sparklog_server.metadata.records import DelegationTokenRecord
-from sparklog_server.security.principals import ANONYMOUS
+from sparklog_server.security import ANONYMOUS
 
 _REFUSED = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 

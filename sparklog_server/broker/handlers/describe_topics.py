@@ -35,7 +35,8 @@ def describe_topic_partitions(
     hidden: list[DescribeTopicPartitionsResponseTopic] = []
     room = max(min(context.settings.max_request_partition_size_limit, request.response_partition_limit), 1)
     for name in sorted(name for name in names if name >= first):
-        if not context.allow(call, Operation.DESCRIBE, Resource.TOPIC, name):
+        may_see = context.may if is_all else context.allow
+        if not may_see(call, Operation.DESCRIBE, Resource.TOPIC, name):
             if not is_all:
                 hidden.append(
                     DescribeTopicPartitionsResponseTopic(

@@ -21,6 +21,7 @@ from sparklog_server.broker.context import Context, Handler, Handlers
 from sparklog_server.broker.forwarding import PrincipalData, joined, says_not_controller
 from sparklog_server.broker.requests import NotServed, read_request
 from sparklog_server.broker.session import Call, Forwarding, Parked
+from sparklog_server.security.hosts import canonical
 
 _ADDRESS_BYTES: Final = (4, 16)
 _LENGTH_BYTES: Final = 4
@@ -33,9 +34,10 @@ def opening(handlers: Handlers, newest: Mapping[int, int]) -> Handler:
         if not context.allow(call, Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME):
             return EnvelopeResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         principal = _principal_in(request.request_principal)
+        address = bytes(request.client_host_address)
         if principal is None:
             return EnvelopeResponse(error_code=ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE)
-        if len(request.client_host_address) not in _ADDRESS_BYTES:
+        if len(address) not in _ADDRESS_BYTES:
             return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
         frame = memoryview(request.request_data)
         try:
@@ -49,7 +51,14 @@ def opening(handlers: Handlers, newest: Mapping[int, int]) -> Handler:
             is_forwardable = unsupported.header.api_key in FORWARDABLE
             code = ErrorCode.UNSUPPORTED_VERSION if is_forwardable else ErrorCode.INVALID_REQUEST
             return EnvelopeResponse(error_code=code)
-        call.forwarding, call.principal = Forwarding(call.version, call.correlation_id), principal
+        call.forwarding = Forwarding(
+            call.version,
+            call.correlation_id,
+            f"{principal.type}:{principal.name}",
+            _host_of(address),
+            tuple(principal.groups),
+        )
+        call.principal = call.forwarding.principal
         call.api_key, call.version = header.api_key, header.api_version
         call.correlation_id, call.client_id = header.correlation_id, header.client_id
         return handler(context, call, forwarded, now)
@@ -66,12 +75,17 @@ def enveloped(forwarding: Forwarding, message: Message, chunks: list[Chunk]) -> 
     return encode_reply(response, ENVELOPE, forwarding.version, forwarding.correlation_id)
 
 
-def _principal_in(data: bytes | None) -> str | None:
+def _host_of(address: bytes) -> str:
+    from ipaddress import ip_address  # a node alone opens no Envelopes
+
+    return canonical(str(ip_address(address)))
+
+
+def _principal_in(data: bytes | None) -> PrincipalData | None:
     """The principal that another broker has authenticated; None for bytes that are none."""
     if data is None or data[:2] != b"\0\0":
         return None
     try:
-        principal = decode(PrincipalData, 0, data[2:])
+        return decode(PrincipalData, 0, data[2:])
     except DecodeError:
         return None
-    return f"{principal.type}:{principal.name}"

@@ -13,7 +13,7 @@ from sparklog.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
-from sparklog_server.broker.authorization import Operation, Resource
+from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call
 from sparklog_server.log.partition_log import OffsetOutOfRange
@@ -24,21 +24,29 @@ from sparklog_server.replica.unavailable import PartitionUnavailable
 def offset_for_leader_epoch(
     context: Context, call: Call, request: OffsetForLeaderEpochRequest, now: Instant
 ) -> OffsetForLeaderEpochResponse:
-    """Answer every partition; -1 and -1 if the epoch is unknown."""
+    """Answer every partition; -1 and -1 if the epoch is unknown. Brokers need no access to the topics."""
+    is_broker = context.may(call, Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME)
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(
                 topic=topic.topic,
-                partitions=[_answer(context, call, topic.topic, asked) for asked in topic.partitions],
+                partitions=[
+                    _answer(context, topic.topic, asked, is_allowed=is_allowed) for asked in topic.partitions
+                ],
             )
             for topic in request.topics
+            for is_allowed in (
+                is_broker or context.allow(call, Operation.DESCRIBE, Resource.TOPIC, topic.topic),
+            )
         ]
     )
 
 
-def _answer(context: Context, call: Call, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+def _answer(
+    context: Context, topic: str, asked: OffsetForLeaderPartition, *, is_allowed: bool
+) -> EpochEndOffset:
     part = EpochEndOffset(partition=asked.partition)
-    if not context.allow(call, Operation.DESCRIBE, Resource.TOPIC, topic):
+    if not is_allowed:
         part.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return part
     partition = context.partitions.find(topic, asked.partition)

@@ -26,7 +26,7 @@ from sparklog.wire.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
-from sparklog_server.broker.authorization import Operation, Resource
+from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.handlers.current_leader import WITH_LEADER, endpoints_of, leader_elsewhere
 from sparklog_server.broker.handlers.epochs import divergence
@@ -37,7 +37,7 @@ from sparklog_server.disk.door import StorageError
 from sparklog_server.log.aborted import IndexReading
 from sparklog_server.log.answers import BrokenFrame
 from sparklog_server.log.partition_log import OffsetOutOfRange
-from sparklog_server.replica.fetch_sessions import NO_SESSION
+from sparklog_server.replica.fetch_sessions import FULL_FETCH, NO_SESSION
 from sparklog_server.replica.leader import Role
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.purgatory import PurgatoryFull
@@ -65,6 +65,8 @@ def fetch(context: Context, call: Call, request: FetchRequest, now: Instant) -> 
     state = request.replica_state
     replica_id = request.replica_id if state is None else state.replica_id
     if replica_id >= 0:
+        if not context.allow(call, Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME):
+            return _refused_follower(request)  # it may be a client that pretends (CVE-2018-1288)
         # At its only use: a broker alone has no followers.
         from sparklog_server.broker.handlers.replica_fetch import fetch_as_replica
 
@@ -77,6 +79,29 @@ def fetch(context: Context, call: Call, request: FetchRequest, now: Instant) -> 
     if isinstance(session, FetchResponse):
         return session
     return _ParkedFetch(context, call, request, session, role_of).begin(now)
+
+
+def _refused_follower(request: FetchRequest) -> FetchResponse:
+    if request.session_epoch not in (NO_SESSION, FULL_FETCH):
+        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    return FetchResponse(
+        responses=[
+            FetchableTopicResponse(
+                topic=topic.topic,
+                topic_id=topic.topic_id,
+                partitions=[
+                    PartitionData(
+                        partition_index=asked.partition,
+                        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                        high_watermark=-1,
+                        records=b"",
+                    )
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
 
 
 class _ParkedFetch:

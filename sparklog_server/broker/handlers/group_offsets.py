@@ -167,7 +167,7 @@ def offset_fetch(context: Context, call: Call, request: OffsetFetchRequest, now:
                     one.topics = [
                         topic
                         for topic in one.topics
-                        if context.allow(call, Operation.DESCRIBE, Resource.TOPIC, topic.name)
+                        if context.may(call, Operation.DESCRIBE, Resource.TOPIC, topic.name)
                     ]
                 _complete(context, call, one, left_out[position])
             answered.append(one)
@@ -249,7 +249,7 @@ def _complete(
     group.topics = [
         topic
         for topic in group.topics
-        if context.allow(call, Operation.DESCRIBE, Resource.TOPIC, topic.name) or topic.partitions
+        if context.may(call, Operation.DESCRIBE, Resource.TOPIC, topic.name) or topic.partitions
     ]
     if call.version >= _TOPIC_IDS_SINCE:
         named = []

@@ -209,7 +209,7 @@ def list_groups(context: Context, call: Call, request: ListGroupsRequest, now: I
     listings.
     """
     groups = context.groups
-    may_see_all = context.allow(call, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME)
+    may_see_all = context.may(call, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME)
     listing = Pieces(ListGroupsResponse(), call.api_key, call.version)
     filters = Filters.of(request)
 
@@ -225,7 +225,7 @@ def list_groups(context: Context, call: Call, request: ListGroupsRequest, now: I
             listed = [
                 group
                 for group in listed
-                if context.allow(call, Operation.DESCRIBE, Resource.GROUP, group.group_id)
+                if context.may(call, Operation.DESCRIBE, Resource.GROUP, group.group_id)
             ]
         if listed:
             listing.add(ListGroupsResponse(groups=listed), len(listed))
@@ -311,5 +311,5 @@ def _operations(context: Context, call: Call, group_id: str, *, is_wanted: bool)
     return sum(
         1 << operation
         for operation in _GROUP_OPERATIONS
-        if context.allow(call, operation, Resource.GROUP, group_id)
+        if context.may(call, operation, Resource.GROUP, group_id)
     )

@@ -35,9 +35,9 @@ def write_txn_markers(
     """Write each marker to its partitions; the response leaves when all appended markers are committed.
     Errors are per partition.
     """
-    if not any(
-        context.allow(call, may, Resource.CLUSTER, CLUSTER_NAME)
-        for may in (Operation.ALTER, Operation.CLUSTER_ACTION)
+    if not (
+        context.may(call, Operation.ALTER, Resource.CLUSTER, CLUSTER_NAME)
+        or context.allow(call, Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME)
     ):
         codes: list[Outcomes] = [
             dict.fromkeys(_partitions_of(marker), ErrorCode.CLUSTER_AUTHORIZATION_FAILED)

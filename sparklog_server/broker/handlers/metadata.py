@@ -118,7 +118,9 @@ class _Told:
         if wanted is None or (not wanted and version < _EMPTY_MEANS_ALL_BEFORE):
             self.count = len(self._image.topics_by_name)
             self.topics = (
-                topic for topic in self._image.topics_by_name.values() if self._may_see(topic.name)
+                topic
+                for topic in self._image.topics_by_name.values()
+                if context.may(call, Operation.DESCRIBE, Resource.TOPIC, topic.name)
             )
             self._is_refused = False
         else:
@@ -148,12 +150,19 @@ class _Told:
     def _of_asked(self, name: str, topic_id: Uuid) -> MetadataResponseTopic:
         is_by_name = topic_id == ZERO_UUID
         known = self._image.topics_by_name.get(name) if is_by_name else self._image.topics_by_id.get(topic_id)
-        if known is not None and self._may_see(known.name):
-            return self._of_known(known)
-        if not is_by_name:
+        if known is None and not is_by_name:
             return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
-        if not self._may_see(name):
-            return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
+        if not self._may_see(name if known is None else known.name):
+            # Each of name and id only if the request has it, so that neither is told for the other.
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            return MetadataResponseTopic(
+                error_code=code, name=name if is_by_name else None, topic_id=topic_id
+            )
+        if known is not None:
+            return self._of_known(known)
+        if self._creates and not self._may_create(name):
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            return MetadataResponseTopic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS)
         if not _is_topic_name(name):
             return MetadataResponseTopic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=name)
         self._missing.append(name)
@@ -184,6 +193,12 @@ class _Told:
 
     def _may_see(self, name: str) -> bool:
         return self._context.allow(self._call, Operation.DESCRIBE, Resource.TOPIC, name)
+
+    def _may_create(self, name: str) -> bool:
+        context, call = self._context, self._call
+        return context.may(call, Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME) or context.allow(
+            call, Operation.CREATE, Resource.TOPIC, name
+        )
 
     def finished(self, answer: AnswerT) -> AnswerT:
         """The whole response."""
@@ -257,9 +272,7 @@ def _create(context: Context, call: Call, names: list[str], now: Instant) -> Non
     """Create missing topics: a coordinator's topic with the settings that the coordinator needs, any other
     with the cluster's defaults.
     """
-    creatable = [
-        name for name in dict.fromkeys(names) if context.allow(call, Operation.CREATE, Resource.TOPIC, name)
-    ]
+    creatable = dict.fromkeys(names)
     for shards in context.coordinators:
         if shards.topic in creatable:
             make_topic(context, shards, now)

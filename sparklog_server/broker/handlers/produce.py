@@ -28,7 +28,14 @@ from sparklog.wire.messages.produce import (
 from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import OWN_DISK_WAIT_MS, Context
 from sparklog_server.broker.handlers.current_leader import WITH_LEADER, endpoints_of, leader_elsewhere
-from sparklog_server.broker.handlers.produce_verified import NO_PROOFS, Proofs, refuse_all, verify
+from sparklog_server.broker.handlers.produce_verified import (
+    NO_PROOFS,
+    Proofs,
+    may_write_transactions,
+    refuse_all,
+    refused_produce,
+    verify,
+)
 from sparklog_server.broker.log_settings import INLINE_BYTES_MAX
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.coordinator.placement import INTERNAL_TOPICS
@@ -69,6 +76,8 @@ _Target = tuple[Partition, PartitionProduceResponse]
 
 def produce(context: Context, call: Call, request: ProduceRequest, now: Instant) -> ProduceResponse | Parked:
     """Append the batches; the log checks KIP-98 sequences. Errors are per partition."""
+    if request.transactional_id is not None and not may_write_transactions(context, call, request):
+        return refused_produce(context, call, request)
     response = ProduceResponse(responses=[])
     targets: list[_Target] = []
     sent: list[memoryview] = []

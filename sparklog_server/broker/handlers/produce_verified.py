@@ -13,7 +13,12 @@ from struct import Struct
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant
 from sparklog.record.batch import HEADER_SIZE, TRANSACTIONAL_BIT
-from sparklog.wire.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse
+from sparklog.wire.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
 from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call, Parked
@@ -55,6 +60,39 @@ def refuse_all(response: ProduceResponse, code: ErrorCode) -> None:
             part.error_code = code
 
 
+def may_write_transactions(context: Context, call: Call, request: ProduceRequest) -> bool:
+    """Whether the request has no batch of a transaction, or the caller may write with its transactional id.
+    It is asked before the topics: an unauthorized id refuses the whole request.
+    """
+    return not any(
+        isinstance(data.records, memoryview) and _is_transactional(data.records)
+        for topic in request.topic_data
+        for data in topic.partition_data
+    ) or context.allow(call, Operation.WRITE, Resource.TRANSACTIONAL_ID, request.transactional_id or "")
+
+
+def refused_produce(context: Context, call: Call, request: ProduceRequest) -> ProduceResponse | Parked:
+    """The answer to a request whose transactional id is not authorized."""
+    if request.acks == 0:
+        context.disconnect(call.session, "a produce without acknowledgement failed")
+        return Parked.SILENT
+    response = ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=[
+                    PartitionProduceResponse(index=data.index, base_offset=-1)
+                    for data in topic.partition_data
+                ],
+            )
+            for topic in request.topic_data
+        ]
+    )
+    refuse_all(response, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    return response
+
+
 def verify(
     context: Context,
     call: Call,
@@ -70,11 +108,7 @@ def verify(
     if not producers:
         return go_on(targets, sent, {}, now)
     transactional_id = request.transactional_id
-    if transactional_id is None or not context.allow(
-        call, Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id
-    ):
-        refuse_all(response, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        return go_on([], [], {}, now)
+    assert transactional_id is not None
     if len(producers) > 1:
         refuse_all(response, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         return go_on([], [], {}, now)

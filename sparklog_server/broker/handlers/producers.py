@@ -9,7 +9,7 @@ from sparklog.errors import ErrorCode
 from sparklog.model import Instant
 from sparklog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from sparklog.wire.schema import Message
-from sparklog_server.broker.authorization import Operation, Resource
+from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.coordinator_requests import ask_for_producer_ids, ask_shard
 from sparklog_server.broker.session import Call, Parked
@@ -25,6 +25,10 @@ def init_producer_id(
     """A producer id and its epoch; waits when the block of ids is used up."""
     transactional_id = request.transactional_id
     if transactional_id is None:
+        if not context.may(
+            call, Operation.IDEMPOTENT_WRITE, Resource.CLUSTER, CLUSTER_NAME
+        ) and not context.allow_some(call, Operation.WRITE, Resource.TOPIC):
+            return _refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return _when_ids_are_there(context, call, partial(_fresh, context), now)
     operations = [Operation.WRITE, Operation.TWO_PHASE_COMMIT] if request.enable2_pc else [Operation.WRITE]
     if not all(

@@ -5,6 +5,7 @@ Each topic of a request has its own result: the command to the controller has th
 handler adds the results of the others.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import cast
 
@@ -31,6 +32,7 @@ from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resour
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.controller.topics import PARTITIONS_PER_REQUEST_MAX
+from sparklog_server.metadata.entries import TopicImage
 from sparklog_server.replica.disks import has_room
 
 _NO_ROOM = ErrorCode.KAFKA_STORAGE_ERROR
@@ -81,14 +83,19 @@ def create_topics(
 ) -> CreateTopicsResponse | Parked:
     """Create topics, each with its own result (KIP-4)."""
     refused: list[CreatableTopicResult] = []
-    if not context.allow(call, Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME):
+    if not context.may(call, Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME):
         allowed = []
+        repeated = _repeated(topic.name for topic in request.topics)
         for topic in request.topics:
-            if context.allow(call, Operation.CREATE, Resource.TOPIC, topic.name):
+            if topic.name in repeated or context.allow(call, Operation.CREATE, Resource.TOPIC, topic.name):
                 allowed.append(topic)
             else:
                 refused.append(
-                    CreatableTopicResult(name=topic.name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                    CreatableTopicResult(
+                        name=topic.name,
+                        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                        error_message="Authorization failed.",
+                    )
                 )
         request.topics = allowed
     if not has_room(context.partitions.directories, now):
@@ -117,6 +124,11 @@ def create_topics(
 
     def completed(reply: CreateTopicsResponse) -> CreateTopicsResponse:
         charges.settle(reply.topics)
+        for topic in reply.topics:
+            if not topic.error_code and not context.may(
+                call, Operation.DESCRIBE_CONFIGS, Resource.TOPIC, topic.name
+            ):
+                _hide_configs(topic)
         reply.topics += refused
         return reply
 
@@ -128,29 +140,48 @@ def create_topics(
     return context.propose_for(call, request, CreateTopicsResponse, completed, now)
 
 
+def _repeated(names: Iterable[str | None]) -> set[str | None]:
+    """The names that occur more than once, which the controller refuses whether or not they may be used."""
+    return {name for name, count in Counter(names).items() if count > 1}
+
+
+def _hide_configs(topic: CreatableTopicResult) -> None:
+    topic.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    topic.num_partitions = topic.replication_factor = -1
+    topic.configs = []
+
+
 def delete_topics(
     context: Context, call: Call, request: DeleteTopicsRequest, now: Instant
 ) -> DeleteTopicsResponse | Parked:
     """Delete topics by name, or by id since version 6."""
     refused: list[DeletableTopicResult] = []
     is_enabled = context.settings.delete_topic_enable
+    may_delete_all = context.may(call, Operation.DELETE, Resource.CLUSTER, CLUSTER_NAME)
+    repeated = _repeated([*request.topic_names, *(one.name for one in request.topics)]) - {None}
     charges = _Charges(context, call, now, strict_since=_STRICT_DELETE_SINCE)
 
     def may_delete(name: str | None, topic_id: bytes) -> bool:
-        known = None if topic_id == ZERO_UUID else context.topic_of_id(topic_id)
-        called = name or (known.name if known is not None else None)
-        code = ErrorCode.NONE
-        if called is not None and not context.allow(call, Operation.DELETE, Resource.TOPIC, called):
-            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        elif not is_enabled:
+        by_id = None if topic_id == ZERO_UUID else context.topic_of_id(topic_id)
+        topic = by_id or context.image.topics_by_name.get(name or "")
+        code, shown = ErrorCode.NONE, name
+        if not is_enabled:
             code = ErrorCode.TOPIC_DELETION_DISABLED
-        elif context.quotas.is_set:
-            topic = known or context.image.topics_by_name.get(called or "")
-            if topic is not None and not charges.admits(called, len(topic.partitions)):
-                code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        elif name in repeated or (name is not None and topic_id != ZERO_UUID):
+            return True  # the controller refuses it
+        elif not may_delete_all and not _may_delete(context, call, name, topic):
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            # A caller that knows only the id does not learn the name.
+            if by_id is not None and context.may(call, Operation.DESCRIBE, Resource.TOPIC, by_id.name):
+                shown = by_id.name
+        elif (
+            context.quotas.is_set
+            and topic is not None
+            and not charges.admits(topic.name, len(topic.partitions))
+        ):
+            code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
         if code is not ErrorCode.NONE:
-            # The name, if the request has it: a caller that knows only the id does not learn the name.
-            refused.append(DeletableTopicResult(name=name, topic_id=topic_id, error_code=code))
+            refused.append(DeletableTopicResult(name=shown, topic_id=topic_id, error_code=code))
         return code is ErrorCode.NONE
 
     request.topic_names = [name for name in request.topic_names if may_delete(name, ZERO_UUID)]
@@ -170,6 +201,15 @@ def delete_topics(
     return context.propose_for(call, request, DeleteTopicsResponse, completed, now)
 
 
+def _may_delete(context: Context, call: Call, name: str | None, topic: TopicImage | None) -> bool:
+    """Whether the caller may delete the topic, which it names by `name`, or else by id. A name that it may
+    not describe is refused, whether or not the topic exists.
+    """
+    if name is not None and not context.allow(call, Operation.DESCRIBE, Resource.TOPIC, name):
+        return False
+    return topic is None or context.allow(call, Operation.DELETE, Resource.TOPIC, topic.name)
+
+
 def create_partitions(
     context: Context, call: Call, request: CreatePartitionsRequest, now: Instant
 ) -> CreatePartitionsResponse | Parked:
@@ -178,9 +218,12 @@ def create_partitions(
     allowed = []
     charges = _Charges(context, call, now, strict_since=_STRICT_GROW_SINCE)
     is_roomy = has_room(context.partitions.directories, now)
+    repeated = _repeated(topic.name for topic in request.topics)
     for topic in request.topics:
         known = context.image.topics_by_name.get(topic.name) if context.quotas.is_set else None
-        if not context.allow(call, Operation.ALTER, Resource.TOPIC, topic.name):
+        if topic.name not in repeated and not context.allow(
+            call, Operation.ALTER, Resource.TOPIC, topic.name
+        ):
             refused.append(
                 CreatePartitionsTopicResult(name=topic.name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             )

@@ -213,7 +213,7 @@ def describe_transactions(
             state.topics = [
                 one
                 for one in state.topics
-                if context.allow(call, Operation.DESCRIBE, Resource.TOPIC, one.topic)
+                if context.may(call, Operation.DESCRIBE, Resource.TOPIC, one.topic)
             ]
         return DescribeTransactionsResponse(transaction_states=states)
 
@@ -248,7 +248,7 @@ def list_transactions(
         seen = [
             one
             for one in found
-            if context.allow(call, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, one.transactional_id)
+            if context.may(call, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, one.transactional_id)
         ]
         return ListTransactionsResponse(
             error_code=error,

@@ -1,0 +1,123 @@
+"""The audit log: which decisions about access become lines, and how many.
+
+a decision ─► counted by principal and resource ─┬─► the first in the interval ─► a line
+                                                 └─► the next ones ─► counted in one line at its end
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import msgspec
+
+from sparklog.model import Instant, Micros, earlier
+
+TRACKED_MAX: Final = 10_000
+"""The number of pairs of principal and resource within one interval; decisions about any more are counted in
+one line.
+"""
+
+EVENT: Final = "audit"
+
+
+class Decision(NamedTuple):
+    """A decision, with the names that the line has for operation and resource."""
+
+    principal: str
+    host: str
+    operation: str
+    resource_type: str
+    resource_name: str
+    is_allowed: bool
+
+
+class _Window(msgspec.Struct):
+    """The decisions about one principal and resource since `begun_us`, except for the first."""
+
+    begun_us: Micros
+    count: int = 0
+    newest: Decision | None = None
+
+
+class Audit:
+    """Decisions of a turn are taken by `decided`; `flush`, at the end of the turn, writes their lines.
+
+    Invariants: a principal and a resource have at most one line in an interval, and one more for what came
+    after it; `deadline_us` is the end of the first window with decisions that have no line yet.
+    """
+
+    def __init__(self, write: Callable[..., None], *, interval_ms: int, logs_allowed: bool) -> None:
+        self.logs_allowed: Final = logs_allowed
+        self.has_decisions = False
+        self.deadline_us: Micros | None = None
+        self._write = write
+        self._interval_us = interval_ms * 1000
+        self._decided: dict[Decision, int] = {}
+        self._windows: dict[tuple[str, str, str, bool], _Window] = {}
+        self._overflow = _Window(Micros(0))
+
+    def decided(self, decision: Decision) -> None:
+        """Take a decision of this turn."""
+        self.has_decisions = True
+        self._decided[decision] = self._decided.get(decision, 0) + 1
+
+    def is_due(self, now: Instant) -> bool:
+        """Whether decisions have waited for their line long enough."""
+        return self.deadline_us is not None and self.deadline_us <= now.mono_us
+
+    def flush(self, now: Instant) -> None:
+        """Write the lines that are due."""
+        self._end_windows(now)
+        decided, self._decided = self._decided, {}
+        self.has_decisions = False
+        for decision, count in decided.items():
+            key = (
+                decision.principal,
+                decision.resource_type,
+                decision.resource_name,
+                decision.is_allowed,
+            )
+            window = self._windows.get(key)
+            if window is not None:
+                self._count(window, decision, count)
+            elif len(self._windows) >= TRACKED_MAX:
+                self._count(self._overflow, decision, count)
+            else:
+                self._windows[key] = _Window(now.mono_us)
+                self._line(decision, count)
+        self.deadline_us = self._deadline()
+
+    def _count(self, window: _Window, decision: Decision, count: int) -> None:
+        window.count += count
+        window.newest = decision
+
+    def _end_windows(self, now: Instant) -> None:
+        ended = [
+            key for key, window in self._windows.items() if window.begun_us + self._interval_us <= now.mono_us
+        ]
+        for key in ended:
+            window = self._windows.pop(key)
+            if window.newest is not None:
+                self._line(window.newest, window.count)
+        overflow = self._overflow
+        if overflow.newest is not None and overflow.begun_us + self._interval_us <= now.mono_us:
+            self._write(EVENT, decisions_without_a_line=overflow.count)
+            self._overflow = _Window(now.mono_us)
+
+    def _deadline(self) -> Micros | None:
+        earliest = None
+        for window in (*self._windows.values(), self._overflow):
+            if window.newest is not None:
+                earliest = earlier(earliest, Micros(window.begun_us + self._interval_us))
+        return earliest
+
+    def _line(self, decision: Decision, count: int) -> None:
+        self._write(
+            EVENT,
+            decision="allowed" if decision.is_allowed else "denied",
+            principal=decision.principal,
+            host=decision.host,
+            operation=decision.operation,
+            resource_type=decision.resource_type,
+            resource_name=decision.resource_name,
+            count=count,
+        )
