@@ -70,13 +70,13 @@ def shrunk_too_soon() -> Planted:
 @contextmanager
 def _maximal_is(which: str) -> Iterator[None]:
     """The high watermark waits for the replicas of this attribute, whatever is proposed."""
-    original = InSyncReplicas._is
+    original = InSyncReplicas._move
 
     def changed(self: InSyncReplicas, *now: Any) -> None:
         original(self, *now)
         self.maximal = getattr(self, which)
 
-    with patch.object(InSyncReplicas, "_is", changed):
+    with patch.object(InSyncReplicas, "_move", changed):
         yield
 
 
