@@ -418,7 +418,7 @@ def none_held() -> Planted:
         yield
 
 
-@mutation("49 the former coordinator of a group answers on", "tests/broker")
+@mutation("49 the former coordinator of a group answers on", "tests/broker/test_moved_group_coordinators.py")
 def two_coordinators() -> Planted:
     original = CoordinatorRuntime._serving
 
