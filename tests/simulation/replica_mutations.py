@@ -32,7 +32,9 @@ from sparklog_server.replica.isr import InSyncReplicas, InSyncRules
 from sparklog_server.replica.leader import LeaderReplica
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.progress import FollowerProgress
-from tests.simulation.mutations import Planted, main, mutation
+from tests.simulation.mutations import MUTATIONS, Planted, main, mutation
+
+__all__ = ["MUTATIONS"]
 
 
 @mutation("1 a new follower truncates to its high watermark (KIP-101)")
