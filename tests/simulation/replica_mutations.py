@@ -36,7 +36,9 @@ from sparklog_server.replica.isr import InSyncReplicas, InSyncRules
 from sparklog_server.replica.leader import LeaderReplica
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.progress import FollowerProgress
-from tests.simulation.mutations import Planted, main, mutation
+from tests.simulation.mutations import MUTATIONS, Planted, main, mutation
+
+__all__ = ["MUTATIONS"]
 
 
 @mutation("1 a new follower truncates to its high watermark (KIP-101)")
@@ -437,7 +439,7 @@ def none_held() -> Planted:
         yield
 
 
-@mutation("49 the former coordinator of a group answers on", "tests/broker")
+@mutation("49 the former coordinator of a group answers on", "tests/broker/test_moved_group_coordinators.py")
 def two_coordinators() -> Planted:
     original = CoordinatorRuntime._serving
 
