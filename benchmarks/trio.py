@@ -176,7 +176,7 @@ def _is_in_sync(topic: MetadataResponseTopic) -> bool:
     )
 
 
-def wait_until(is_so: Callable[[], bool], *, patience_s: float = PATIENCE_S) -> None:
+def wait_until(is_so: Callable[[], bool], *, patience_s: float = PATIENCE_S, every_s: float = 0.002) -> None:
     """Ask again and again, for a bounded time."""
     until_s = time.monotonic() + patience_s
     while True:
@@ -187,7 +187,7 @@ def wait_until(is_so: Callable[[], bool], *, patience_s: float = PATIENCE_S) -> 
             pass  # a node that is away, or stops while it answers
         if time.monotonic() > until_s:
             raise RuntimeError(f"it did not happen within {patience_s} s")
-        time.sleep(0.002)
+        time.sleep(every_s)
 
 
 def ordered(leader: int) -> list[int]:

@@ -3,7 +3,8 @@
     memory chunks   gathered: one system call for all queued chunks
     file slices     sent from the page cache, at most `Owner.turn_bytes` per turn; small ones are read into
                     memory and gathered
-    cold slices     a job first reads pages that are not in the page cache: the loop never waits for a disk
+    cold slices     jobs first read pages that are not in the page cache, and read ahead of a connection that
+                    goes on in a file (`cold_run`): the loop never waits for a disk
 
 A connection has no buffers: an idle one is this object and its transport. Reading stops while the broker has
 muted the session, while more than `Owner.unsent_bytes_max` bytes are unsent, and while the session waits to
@@ -18,13 +19,15 @@ from typing import Final, Protocol, cast
 
 from sparklog.effects import CHUNK_BYTES, Chunk, FileSlice, Sliceable, release
 from sparklog.model import SessionId
+from sparklog_server.daemon.cold_run import JOB_BYTES, ColdRun
 from sparklog_server.daemon.page_cache import is_resident, read_ahead, read_if_resident
 from sparklog_server.daemon.reactor import PEER_CLOSED, READ, WRITE, Reactor
 from sparklog_server.daemon.transport import Transport
 from sparklog_server.disk.door import StorageError
 from sparklog_server.disk.failures import storage_error
 
-READ_AHEAD_BYTES: Final = 1 << 20
+RUNS_MAX: Final = 8
+"""How many files a connection may read from the disk in turn, one per partition, with jobs ahead of it."""
 GATHERED_BYTES_MAX: Final = 256 << 10
 # Up to here, reading a slice and gathering it costs less than a sendfile of its own.
 GATHERED_SLICE_BYTES_MAX: Final = 32 << 10
@@ -68,6 +71,7 @@ class OpenFile(Protocol):
     """The file of a slice in a live broker."""
 
     path: str
+    size: int
 
     def fileno(self) -> int: ...
     def borrow(self) -> int: ...
@@ -78,19 +82,22 @@ class Connection:
 
     `_waiting` begins with the first unsent byte: a partly sent chunk is replaced by its rest, and its
     `_sent_bytes` stay in memory. `_waiting_bytes` is the number of unsent bytes, `_sliced_bytes` those of
-    them in slices. A closed connection sends and receives nothing, and has called `Owner.lost` exactly once.
+    them in slices. `_awaited` is the run whose job reads the first slice; `_runs` has the cold files that
+    were read lately, at most `RUNS_MAX`. A closed connection sends and receives nothing, and has called
+    `Owner.lost` exactly once.
     """
 
     __slots__ = (
+        "_awaited",
         "_events",
         "_is_closing",
         "_is_muted",
         "_is_open",
         "_is_read_due",
-        "_is_reading_ahead",
         "_owner",
         "_reactor",
         "_resident_limit",
+        "_runs",
         "_sent_bytes",
         "_sliced_bytes",
         "_unread_bytes",
@@ -129,8 +136,9 @@ class Connection:
         self._resident_limit = 0  # the first waiting slice is in the page cache below this position
         self._is_muted = False
         self._is_closing = False
-        self._is_reading_ahead = False
         self._is_read_due = False
+        self._awaited: ColdRun | None = None
+        self._runs: dict[Sliceable, ColdRun] | None = None
         self._is_open = True
         reactor.watch(transport.fileno(), self._ready, self._events)
 
@@ -158,7 +166,7 @@ class Connection:
 
     def flush(self) -> None:
         """Send queued chunks, unless earlier bytes still wait for the socket or the disk."""
-        if self._events & WRITE or self._is_reading_ahead:
+        if self._events & WRITE or self._awaited is not None:
             self._settle()
         else:
             self._send()
@@ -183,6 +191,7 @@ class Connection:
         self._is_open = False
         release(self._waiting)
         self._waiting = []
+        self._runs = None
         self._reactor.forget(self.transport.fileno())
         self.transport.close()
         self._owner.lost(self, failure)
@@ -220,7 +229,7 @@ class Connection:
             events |= READ | PEER_CLOSED
         elif not self.is_half_closed:
             events |= PEER_CLOSED
-        if waiting and not self._is_reading_ahead:
+        if waiting and self._awaited is None:
             events |= WRITE
         if events != self._events:
             self._events = events
@@ -262,7 +271,7 @@ class Connection:
                     waiting.clear()
                     self._waiting_bytes = self._sent_bytes = self._resident_limit = 0
             budget = self._owner.turn_bytes
-            while waiting and budget > 0 and not self._is_reading_ahead:
+            while waiting and budget > 0 and self._awaited is None:
                 budget -= self._send_first()
         except BlockingIOError:
             pass
@@ -270,7 +279,7 @@ class Connection:
             unread = waiting[0] if waiting and error.errno == errno.EIO else None
             self.close()  # the peer has closed the connection
             if isinstance(unread, FileSlice):
-                self._owner.unreadable(unread.file, _unreadable(unread, error))
+                self._owner.unreadable(unread.file, _failure(unread.file, error))
         except StorageError as error:
             self.close(str(error))
         self._settle(has_sent=self._waiting_bytes < waiting_bytes)
@@ -309,7 +318,7 @@ class Connection:
                 break
         if not gathered:
             assert isinstance(waiting[0], FileSlice)
-            self._read_ahead(waiting[0], waiting[0].length)
+            self._await(self._begin_run(waiting[0]), waiting[0].file)
             return 0
         sent = self.transport.send_gathered(gathered, is_more_to_come=is_slice_next)
         self._drop(sent)
@@ -324,12 +333,8 @@ class Connection:
     def _send_slice(self, first: FileSlice) -> int:
         length = min(first.length, self._owner.turn_bytes)
         descriptor = _descriptor(first)
-        if first.position + length > self._resident_limit:
-            ahead = min(first.length, READ_AHEAD_BYTES)
-            if not is_resident(descriptor, first.position, ahead):
-                self._read_ahead(first, ahead)
-                return 0
-            self._resident_limit = first.position + ahead
+        if first.position + length > self._resident_limit and not self._is_read(first, descriptor):
+            return 0
         sent = self.transport.send_slice(descriptor, first.position, length)
         if sent == 0:
             raise _cut(first)
@@ -366,29 +371,86 @@ class Connection:
             assert not isinstance(first, FileSlice)
             waiting[0] = memoryview(first)[sent:]
 
-    def _read_ahead(self, part: FileSlice, length: int) -> None:
-        """Read the beginning of the first slice into the page cache, then resume sending."""
-        self._is_reading_ahead = True
-        borrow, limit = cast(OpenFile, part.file).borrow, part.position + length
-        self._owner.read_ahead(
-            partial(read_ahead, borrow, part.position, limit), partial(self._was_read_ahead, part, limit)
-        )
+    def _is_read(self, first: FileSlice, descriptor: int) -> bool:
+        """Whether the beginning of the first slice is in the page cache; if not, the connection waits for a
+        job.
+        """
+        run = None if self._runs is None else self._runs.get(first.file)
+        if run is not None and not run.continues_with(first.position, first.position + first.length):
+            run = None
+        size = min(first.length, JOB_BYTES)
+        if run is None or run.limit < first.position + min(size, self._owner.turn_bytes):
+            if not is_resident(descriptor, first.position, size):
+                self._await(run or self._begin_run(first), first.file)
+                return False
+            limit = first.position + size
+            if run is not None:
+                run.found(limit)
+        else:
+            limit = run.limit
+        self._resident_limit = limit
+        if run is not None:
+            self._read_on(run, first.file)
+        return True
 
-    def _was_read_ahead(self, part: FileSlice, limit: int, result: object) -> None:
-        self._is_reading_ahead = False
-        was_open = self._is_open
+    def _begin_run(self, first: FileSlice) -> ColdRun:
+        """A job reads the beginning of a slice, and more of its file only if the next slice follows it."""
+        runs = self._runs = self._runs or {}
+        runs.pop(first.file, None)
+        if len(runs) >= RUNS_MAX:
+            del runs[next(iter(runs))]
+        file = cast(OpenFile, first.file)
+        run = runs[first.file] = ColdRun(file, first.position, first.position + first.length)
+        return run
+
+    def _await(self, run: ColdRun, file: Sliceable) -> None:
+        self._read_on(run, file)
+        assert run.is_reading
+        self._awaited = run
+
+    def _read_on(self, run: ColdRun, file: Sliceable) -> None:
+        """Have a job read the next range of a run into the page cache, if there is one."""
+        limit = run.next_limit()
+        if limit is not None:
+            run.is_reading = True
+            self._owner.read_ahead(
+                partial(read_ahead, cast(OpenFile, file).borrow, run.limit, limit),
+                partial(self._was_read, run, file, limit),
+            )
+        elif run.is_over and self._runs is not None and self._runs.get(file) is run:
+            del self._runs[file]
+
+    def _was_read(self, run: ColdRun, file: Sliceable, limit: int, result: object) -> None:
+        run.is_reading = False
+        is_awaited = self._awaited is run
+        if is_awaited:
+            self._awaited = None
         if isinstance(result, OSError | StorageError):
-            self.close(f"read ahead: {result}")
-            error = result if isinstance(result, StorageError) else _unreadable(part, result)
-            # The file of a closed connection may be closed too: a failure to open it is not a fault of the
-            # disk.
-            if was_open and error.call == "read" and not error.is_full:
-                self._owner.unreadable(part.file, error)
+            self._read_failed(run, file, result, is_awaited=is_awaited)
         elif self._is_open:
             # Not probed again: if memory is so short that the pages are evicted already, the reads would
             # never end.
-            self._resident_limit = limit
-            self._send()
+            run.found(limit)
+            if self._runs is not None and self._runs.get(file) is run:
+                self._read_on(run, file)
+            if is_awaited:
+                self._resident_limit = limit
+                self._send()
+
+    def _read_failed(
+        self, run: ColdRun, file: Sliceable, failure: OSError | StorageError, *, is_awaited: bool
+    ) -> None:
+        """A job has failed. If no slice waits for it, the next one has a job of its own."""
+        if self._runs is not None and self._runs.get(file) is run:
+            del self._runs[file]
+        if not is_awaited or not self._is_open:
+            # The file of a closed connection may be closed too: a failure to open it is not a fault of the
+            # disk.
+            return
+        self.close(f"read ahead: {failure}")
+        error = failure if isinstance(failure, StorageError) else _failure(file, failure)
+        if error.call == "read" and not error.is_full:
+            self._owner.unreadable(file, error)
 
 
 def _descriptor(part: FileSlice) -> int:
@@ -396,8 +458,8 @@ def _descriptor(part: FileSlice) -> int:
     return cast(OpenFile, part.file).fileno()
 
 
-def _unreadable(part: FileSlice, error: OSError) -> StorageError:
-    return storage_error(cast(OpenFile, part.file).path, "read", error)
+def _failure(file: Sliceable, error: OSError) -> StorageError:
+    return storage_error(cast(OpenFile, file).path, "read", error)
 
 
 def _cut(part: FileSlice) -> StorageError:

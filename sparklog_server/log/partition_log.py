@@ -42,6 +42,7 @@ __all__ = ["AppendResult", "LogConfig", "OffsetOutOfRange", "PartitionLog", "Rec
 _START = Offset(0)
 _ANY_EPOCH = LeaderEpoch((1 << 31) - 1)
 _TAIL_BYTES_MAX = 512
+"""The last batch is kept in memory up to here: the codec kernel copies as much into a response."""
 _SWEPT_BY_RETENTION = 20_000
 """The number of producers that one check of retention examines: two milliseconds."""
 _NO_SNAPSHOT = Offset(-1)

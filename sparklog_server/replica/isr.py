@@ -33,10 +33,10 @@ class InSyncReplicas:
 
     def __init__(self, committed: tuple[NodeId, ...], partition_epoch: int) -> None:
         self.partition_epoch = partition_epoch
-        self._is(committed, committed, IsrState.COMMITTED)
+        self._move(committed, committed, IsrState.COMMITTED)
 
-    def _is(self, committed: tuple[NodeId, ...], proposed: tuple[NodeId, ...], state: IsrState) -> None:
-        """Each fetch of a follower reads these, so they are attributes."""
+    def _move(self, committed: tuple[NodeId, ...], proposed: tuple[NodeId, ...], state: IsrState) -> None:
+        """Each fetch of a follower reads what follows from the three, so it is kept."""
         self.committed, self.proposed, self.state = committed, proposed, state
         self.maximal = proposed if state is IsrState.EXPANDING else committed
         self.minimal = proposed if state is IsrState.SHRINKING else committed
@@ -46,7 +46,7 @@ class InSyncReplicas:
         """Propose to add a replica."""
         assert not self.is_changing
         assert joining not in self.committed
-        self._is(self.committed, (*self.committed, joining), IsrState.EXPANDING)
+        self._move(self.committed, (*self.committed, joining), IsrState.EXPANDING)
 
     def shrink(self, leaving: tuple[NodeId, ...]) -> None:
         """Propose to remove replicas."""
@@ -54,7 +54,7 @@ class InSyncReplicas:
         assert leaving
         staying = tuple([one for one in self.committed if one not in leaving])
         assert staying, "the leader stays in its ISR"
-        self._is(self.committed, staying, IsrState.SHRINKING)
+        self._move(self.committed, staying, IsrState.SHRINKING)
 
     def commit(self, isr: tuple[NodeId, ...], partition_epoch: int) -> bool:
         """Take over the ISR that the controller has committed with `partition_epoch`; False if that is not
@@ -63,12 +63,12 @@ class InSyncReplicas:
         if partition_epoch <= self.partition_epoch:
             return False
         self.partition_epoch = partition_epoch
-        self._is(isr, isr, IsrState.COMMITTED)
+        self._move(isr, isr, IsrState.COMMITTED)
         return True
 
     def withdraw(self) -> None:
         """The controller has refused the proposal, which has no effect."""
-        self._is(self.committed, self.committed, IsrState.COMMITTED)
+        self._move(self.committed, self.committed, IsrState.COMMITTED)
 
 
 class InSyncRules:

@@ -314,9 +314,9 @@ class Partition:
         replica (UNKNOWN_LEADER_EPOCH), or for one of its earlier incarnations (NOT_LEADER_OR_FOLLOWER).
         """
         leader = self.leader
-        progress = None if leader is None else leader.followers.get(replica)
-        if leader is None or progress is None:
-            raise PartitionUnavailable(ErrorCode.UNKNOWN_LEADER_EPOCH if leader is not None else self.error)
+        if leader is None:
+            raise PartitionUnavailable(self.error)
+        progress = leader.progress_of(replica)
         if progress.is_stale(broker_epoch):
             raise PartitionUnavailable(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         progress.fetched(fetch_offset, log_start_offset, self.log.log_end_offset, broker_epoch, now)

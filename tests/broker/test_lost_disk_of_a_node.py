@@ -61,3 +61,30 @@ def test_a_lost_disk_loses_its_partitions_and_nothing_else() -> None:
     lost = [index for index in range(_PARTITIONS) if index not in kept]
     assert [client.end_offset("t", index, 0) for index in lost] == [0] * len(lost)
     assert all(produce(client, index) is ErrorCode.NONE for index in lost)
+
+
+def test_a_lost_disk_of_a_leader_loses_no_record_that_other_replicas_have() -> None:
+    cluster = Cluster(count=4, voters=1, is_split=True, min_insync_replicas="2").start()
+    cluster.run_until(lambda: cluster.is_ready and len(cluster.quorums[0].image.brokers) == 3)
+    assert cluster.create(cluster.nodes[NodeId(2)], "t", replicas=3) == ErrorCode.NONE
+    cluster.run_until(lambda: cluster.isr() == {2, 3, 4} and cluster.leading() is not None)
+    values = [b"%d" % number for number in range(3)]
+    for count, value in enumerate(values, 1):
+        assert cluster.write(value) == ErrorCode.NONE
+        lost = cluster.leading() or 0
+        node = cluster.nodes[NodeId(lost)]
+        node.kill(is_power_cut=True)
+        node.disk.wipe()
+        node.disk.make_directory("/data")
+        node.disk.write(
+            "/data/meta.properties", f"version=1\ncluster.id={CLUSTER_ID}\nnode.id={lost}\n".encode()
+        )
+        node.start()
+        cluster.run_until(
+            lambda count=count: (
+                cluster.isr() == {2, 3, 4}
+                and [one.high_watermark for one in cluster.replicas().values()] == [count] * 3
+            ),
+            60_000,
+        )
+    assert [cluster.values(node) for node in (2, 3, 4)] == [values] * 3

@@ -1,14 +1,17 @@
 """Bytes and effects between a socket and the broker."""
 
 import contextlib
+import errno
 import os
 import socket
+import threading
 from pathlib import Path
 
 import pytest
 
 from sparklog.effects import CHUNK_BYTES
 from sparklog.model import SessionId
+from sparklog_server.daemon.cold_run import AHEAD_BYTES
 from sparklog_server.daemon.connection import GATHERED_CHUNKS_MAX, GATHERED_SLICE_BYTES_MAX
 from sparklog_server.daemon.reactor import ENDED_PER_TURN
 from sparklog_server.disk.os_disk import OPEN_FILES_MAX
@@ -72,6 +75,92 @@ def test_a_slice_that_is_not_in_the_page_cache_is_read_ahead_and_arrives(rig: Ri
     client = rig.client()
     expected = HEADER + content
     assert rig.exchange(client, b"slice 0 %d\n" % length, len(expected)) == expected
+
+
+@pytest.mark.parametrize("length", [4096, MIB // 3, MIB])
+def test_cold_slices_that_follow_each_other_arrive_byte_for_byte(rig: Rig, length: int) -> None:
+    content = os.urandom(9 * length)
+    rig.file.append(content)
+    chill(rig.file.fileno())
+    client = rig.client()
+    for position in range(0, len(content), length):
+        expected = HEADER + content[position : position + length]
+        assert rig.exchange(client, b"slice %d %d\n" % (position, length), len(expected)) == expected
+
+
+def test_slices_of_a_cold_file_arrive_in_any_order_and_while_the_file_grows(rig: Rig) -> None:
+    content = os.urandom(8 * MIB)
+    rig.file.append(content)
+    chill(rig.file.fileno())
+    client = rig.client()
+    for position in (0, MIB, 6 * MIB, 2 * MIB, 2 * MIB, 3 * MIB, 7 * MIB, 8 * MIB):
+        added = os.urandom(MIB)
+        rig.file.append(added)
+        content += added
+        expected = HEADER + content[position : position + MIB]
+        assert rig.exchange(client, b"slice %d %d\n" % (position, MIB), len(expected)) == expected
+
+
+def read_by_jobs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The ends of the ranges that threads other than this one read from now on."""
+    limits: list[int] = []
+    sendfile, loop = os.sendfile, threading.get_ident()
+
+    def noted(out: int, source: int, position: int, size: int) -> int:
+        if threading.get_ident() != loop:
+            limits.append(position + size)
+        return sendfile(out, source, position, size)
+
+    monkeypatch.setattr(os, "sendfile", noted)
+    return limits
+
+
+def test_jobs_read_ahead_of_a_reader_that_goes_on_in_a_cold_file(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.file.append(os.urandom(12 * MIB))
+    chill(rig.file.fileno())
+    limits, client = read_by_jobs(monkeypatch), rig.client()
+    rig.exchange(client, b"slice 0 %d\n" % MIB, len(HEADER) + MIB)
+    assert max(limits) == MIB
+    rig.exchange(client, b"slice %d %d\n" % (MIB, MIB), len(HEADER) + MIB)
+    while max(limits) < 2 * MIB + AHEAD_BYTES:
+        rig.turn(wait_s=0.02)
+    rig.exchange(client, b"echo x\n", 1)
+    assert max(limits) == 2 * MIB + AHEAD_BYTES
+
+
+def test_no_job_reads_for_a_reader_at_the_end_of_a_file_that_grows(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits, client = read_by_jobs(monkeypatch), rig.client()
+    for position in range(0, 4 * MIB, MIB):
+        rig.file.append(os.urandom(MIB))
+        rig.exchange(client, b"slice %d %d\n" % (position, MIB), len(HEADER) + MIB)
+    assert limits == []
+
+
+def test_a_file_that_cannot_be_read_on_costs_no_connection_before_a_slice_needs_it(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = os.urandom(8 * MIB)
+    rig.file.append(content)
+    chill(rig.file.fileno())
+    client = rig.client()
+    sendfile, damaged_from = os.sendfile, 3 * MIB
+
+    def failing(out: int, source: int, position: int, size: int) -> int:
+        if position + size > damaged_from:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return sendfile(out, source, position, size)
+
+    monkeypatch.setattr(os, "sendfile", failing)
+    for position in (0, MIB, 2 * MIB):
+        expected = HEADER + content[position : position + MIB]
+        assert rig.exchange(client, b"slice %d %d\n" % (position, MIB), len(expected)) == expected
+    assert rig.broker.gone == []
+    rig.exchange(client, b"slice %d %d\n" % (3 * MIB, MIB), len(HEADER) + MIB)
+    assert len(rig.broker.gone) == 1
 
 
 @pytest.mark.timeout(20)

@@ -112,6 +112,19 @@ def test_a_slice_outlives_the_segment_it_was_cut_from() -> None:
     assert found.read() == before
 
 
+def test_the_last_batch_is_in_memory_while_it_is_small_and_the_last() -> None:
+    log = new_log()
+    for value in (b"small", b"large" * 120, b"small"):
+        start = log.log_end_offset
+        log.append(batch(value=value), EPOCH, NOW)
+        content = read_all(log)[-1].content
+        assert log.tail(start) == (content if value == b"small" else None)
+        assert log.tail(Offset(start + 1)) is None
+    truncation = log.begin_truncation(Offset(2))
+    assert truncation is not None
+    assert log.tail(Offset(2)) is None
+
+
 def test_small_reads_walk_the_log_in_whole_batches() -> None:
     log = filled([(2, 150)] * 100)
     assert read_all(log, max_bytes=1) == read_all(log)

@@ -90,7 +90,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
     for name, (plant, found_by) in MUTATIONS.items():
-        if options.names and not any(name.startswith(f"{one} ") for one in options.names):
+        if options.names and not any(one == name or name.startswith(f"{one} ") for one in options.names):
             continue
         world = options.world or found_by
         if options.tests or world not in ("replica", "cluster"):

@@ -36,7 +36,9 @@ from sparklog_server.replica.isr import InSyncReplicas, InSyncRules
 from sparklog_server.replica.leader import LeaderReplica
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.progress import FollowerProgress
-from tests.simulation.mutations import Planted, main, mutation
+from tests.simulation.mutations import MUTATIONS, Planted, main, mutation
+
+__all__ = ["MUTATIONS"]
 
 
 @mutation("1 a new follower truncates to its high watermark (KIP-101)")
@@ -70,13 +72,13 @@ def shrunk_too_soon() -> Planted:
 @contextmanager
 def _maximal_is(which: str) -> Iterator[None]:
     """The high watermark waits for the replicas of this attribute, whatever is proposed."""
-    original = InSyncReplicas._is
+    original = InSyncReplicas._move
 
     def changed(self: InSyncReplicas, *now: Any) -> None:
         original(self, *now)
         self.maximal = getattr(self, which)
 
-    with patch.object(InSyncReplicas, "_is", changed):
+    with patch.object(InSyncReplicas, "_move", changed):
         yield
 
 
@@ -437,7 +439,7 @@ def none_held() -> Planted:
         yield
 
 
-@mutation("49 the former coordinator of a group answers on", "tests/broker")
+@mutation("49 the former coordinator of a group answers on", "tests/broker/test_moved_group_coordinators.py")
 def two_coordinators() -> Planted:
     original = CoordinatorRuntime._serving
 
