@@ -264,7 +264,8 @@ def sparklog(
     """
     with ExitStack() as stack:
         data_dir = _directory(stack, directory, "sparklog-bench-")
-        arguments = ["start", "--data-dir", str(data_dir / "data"), "--listen", "127.0.0.1:0"]
+        arguments = ["start", "--data-dir", str(data_dir / "data")]
+        arguments += [] if "listeners" in (settings or {}) else ["--listen", "127.0.0.1:0"]
         for key, value in (settings or {}).items():
             arguments += ["--set", f"{key}={value}"]
         started = time.perf_counter()
@@ -320,9 +321,10 @@ def kafka(
     heap: str = KAFKA_HEAP,
     node_id: int = 1,
     directory: Path | None = None,
+    more_listeners: Sequence[str] = (),
 ) -> Iterator[Subject]:
     """A real Kafka, controller and broker in one process, from the jars that `make jars` fetched; gone at
-    the end.
+    the end. It listens on `more_listeners` too.
 
     Its data lie in a new directory, which is removed; or in `directory`, which stays as the broker left
     it, for the next start.
@@ -336,8 +338,14 @@ def kafka(
             "process.roles": "broker,controller",
             "node.id": str(node_id),
             "controller.quorum.voters": f"{node_id}@127.0.0.1:{controller_port}",
-            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "listeners": ",".join(
+                (
+                    f"PLAINTEXT://127.0.0.1:{port}",
+                    f"CONTROLLER://127.0.0.1:{controller_port}",
+                    *more_listeners,
+                )
+            ),
+            "advertised.listeners": ",".join((f"PLAINTEXT://127.0.0.1:{port}", *more_listeners)),
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "PLAINTEXT",
             "log.dirs": str(directory / "data"),

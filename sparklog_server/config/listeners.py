@@ -11,6 +11,7 @@ from .keys import entries_of, invalid
 DEFAULT_PROTOCOL_MAP = "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT"
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 """Kafka's protocols; the position of each is its number in registrations."""
+_SECURE = PROTOCOLS[1:]
 WILDCARD_HOSTS = ("", "0.0.0.0", "::")  # noqa: S104 - recognised in order to be refused without an advertised name
 
 
@@ -84,8 +85,9 @@ def derive_endpoints(
     protocols = parse_protocol_map(protocol_map)
     if not is_map_given:
         # As in Kafka, a controller listener may be missing from the map while the map has its default: it
-        # is PLAINTEXT.
-        for name in controller_names:
+        # is PLAINTEXT, unless another listener is secure.
+        opened = [text.partition("://")[0].strip().upper() for text in texts]
+        for name in () if any(one in _SECURE for one in opened) else controller_names:
             protocols.setdefault(name.upper(), "PLAINTEXT")
     listeners = parse_listeners("listeners", texts, protocols)
     shown = listeners

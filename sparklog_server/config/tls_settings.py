@@ -169,6 +169,9 @@ class TlsSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 10_000
 
+    def __repr__(self) -> str:
+        return "TlsSettings([hidden])"
+
 
 class WithTls(Protocol):
     """The settings that decide about TLS."""

@@ -19,20 +19,21 @@ from typing import Final
 
 PIECE_BYTES: Final = 64 << 10
 """Four records a call."""
-FOLLOWED_BYTES: Final = 4 << 10
+FOLLOWED_BYTES: Final = 512
 """A record of this size or more is usually followed by another one: it is worth another call."""
 
 
 class TlsTransport:
     """See `transport.Transport`. The handshake is done."""
 
-    __slots__ = ("_receive", "_send", "_tls", "_unfinished", "fileno")
+    __slots__ = ("_follows", "_receive", "_send", "_tls", "_unfinished", "fileno")
 
     def __init__(self, tls: ssl.SSLSocket) -> None:
         self._tls = tls
         self._receive = tls.recv_into
         self._send = tls.send
         self._unfinished: bytes | None = None
+        self._follows = False  # the last call filled the buffer
         self.fileno = tls.fileno
 
     @property
@@ -42,14 +43,17 @@ class TlsTransport:
 
     def receive_into(self, buffer: memoryview) -> int:
         """Receive the records that have arrived, until the buffer is full; see `transport.Transport`."""
-        limit = len(buffer)
         try:
             received = size = self._receive(buffer)
-            while size >= FOLLOWED_BYTES and received < limit:
+        except ssl.SSLWantReadError:
+            self._follows = False
+            raise BlockingIOError from None
+        limit = len(buffer)
+        if size >= FOLLOWED_BYTES or self._follows:
+            while size and received < limit:
                 size = self._more(buffer[received:])
                 received += size
-        except ssl.SSLWantReadError:
-            raise BlockingIOError from None
+            self._follows = size > 0
         return received
 
     def _more(self, buffer: memoryview) -> int:

@@ -6,6 +6,7 @@ from sparklog.errors import SettingsError
 from sparklog_server.config.describe import ConfigRow, Source, describe_broker, describe_topic
 from sparklog_server.config.layers import Layers
 from sparklog_server.config.settings import BrokerSettings
+from sparklog_server.config.tls_settings import tls_of
 from sparklog_server.config.topic_settings import TopicSettings
 
 
@@ -155,3 +156,60 @@ def test_a_brokers_rows_hide_secrets_and_say_what_may_change() -> None:
     assert row(rows, "log.retention.hours").value == "168"
     assert row(rows, "log.retention.ms").value is None
     assert len(rows) == len({found.name for found in rows}) > 340
+
+
+def secure(**more: str) -> BrokerSettings:
+    """A broker that other machines reach."""
+    given = {
+        "listeners": "SSL://0.0.0.0:9093",
+        "advertised.listeners": "SSL://kafka1:9093",
+        "ssl.keystore.location": "/key.pem",
+        "ssl.client.auth": "required",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    }
+    return BrokerSettings.of(given | {name.replace("_", "."): value for name, value in more.items()})
+
+
+def test_an_address_that_others_reach_is_accepted_with_encryption_authentication_and_an_authorizer() -> None:
+    assert secure().listeners[0].host == "0.0.0.0"
+    for more, said in (
+        ({"ssl_client_auth": "requested"}, "ssl.client.auth=required"),
+        ({"authorizer_class_name": ""}, "set authorizer.class.name="),
+        ({"listener_security_protocol_map": "SSL:PLAINTEXT"}, "use SSL or SASL_SSL"),
+    ):
+        with pytest.raises(SettingsError, match=said):
+            secure(**more)
+
+
+def test_a_key_with_a_listeners_prefix_is_that_listeners_own() -> None:
+    settings = of(
+        listeners="SSL://127.0.0.1:1,NODES://127.0.0.1:2",
+        **{
+            "listener.security.protocol.map": "SSL:SSL,NODES:SSL",
+            "ssl.keystore.location": "/key.pem",
+            "listener.name.nodes.ssl.keystore.location": "/nodes.pem",
+            "listener.name.nodes.ssl.client.auth": "required",
+        },
+    )
+    found = {name: tls_of(settings, name) for name in ("SSL", "NODES")}
+    assert {name: tls.ssl_keystore_location for name, tls in found.items()} == {
+        "SSL": "/key.pem",
+        "NODES": "/nodes.pem",
+    }
+    assert [tls.ssl_client_auth for tls in found.values()] == ["none", "required"]
+
+
+def test_a_controller_is_plain_by_default_only_where_no_listener_is_secure() -> None:
+    with pytest.raises(SettingsError, match=r"CONTROLLER is neither a protocol nor in"):
+        of(
+            listeners="SSL://127.0.0.1:1,CONTROLLER://127.0.0.1:2",
+            **{"controller.listener.names": "CONTROLLER", "ssl.keystore.location": "/key.pem"},
+        )
+
+
+def test_no_secret_is_in_the_text_of_the_settings() -> None:
+    settings = of(
+        listeners="SSL://127.0.0.1:1", **{"ssl.keystore.location": "/k", "ssl.key.password": "hush"}
+    )
+    assert "hush" not in repr(settings)
+    assert "hush" not in repr(settings.tls)

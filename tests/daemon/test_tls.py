@@ -297,7 +297,6 @@ def test_a_new_certificate_is_used_when_the_file_changes_and_a_bad_one_is_not(tm
         with connected(address, trusting()) as connection:
             before = shown()
             (tmp_path / "server.pem").write_text("-----BEGIN nothing")
-            authority().issue("CN=another").write_pem(tmp_path / "next.pem").replace(tmp_path / "server.pem")
             second.write_pem(tmp_path / "next.pem").replace(tmp_path / "server.pem")
             wait_until(lambda: shown() != before)
             assert is_served(connection)
@@ -307,8 +306,7 @@ def test_a_new_certificate_is_used_when_the_file_changes_and_a_bad_one_is_not(tm
                 (authority().issue("CN=broker", days_old=2), "is valid from"),
             ):
                 bad.write_pem(tmp_path / "next.pem").replace(tmp_path / "server.pem")
-                line = next(line for line in broker.stderr if "certificates-refused" in line)
-                assert reason in line
+                assert any("certificates-refused" in line and reason in line for line in broker.stderr)
             assert shown() == second.certificate.public_bytes(encoding())
 
 
