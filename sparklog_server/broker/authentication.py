@@ -14,9 +14,8 @@ from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
 from sparklog_server.broker.session_authentication import Mechanism, Mechanisms, SessionAuthentication
 from sparklog_server.config.keys import entries_of
 from sparklog_server.config.layers import Layers
-from sparklog_server.config.listener_texts import text_for
 from sparklog_server.config.listeners import parse_protocol_map
-from sparklog_server.config.sasl_settings import SaslSettings
+from sparklog_server.config.sasl_settings import SaslSettings, text_for
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.metadata.carried import credential_key
 from sparklog_server.metadata.delegation_tokens import token_hmac, token_of

@@ -23,13 +23,12 @@ from .kinds import integer as _int
 from .kinds import long as _long
 from .kinds import several as _list
 from .kinds import text as _text
-from .listener_texts import key_of_listener
 from .listeners import DEFAULT_PROTOCOL_MAP, Listener, derive_endpoints, with_ports
 from .metadata_log_settings import MetadataLogSettings
 from .quorum_settings import QuorumSettings
 from .replica_settings import ElectionSettings, ReplicaSettings
 from .roles import check_roles, is_alone
-from .sasl_settings import SaslSettings
+from .sasl_settings import SaslSettings, key_of_listener
 from .synonyms import key_of_synonym, topic_defaults_of
 from .together import check_together
 from .topic_settings import TopicSettings, nearest, topic_keys_of_broker
