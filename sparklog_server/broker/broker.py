@@ -123,7 +123,7 @@ class Broker:
                 read=read,
                 trace=trace,
             )
-            parts.links.log_in(*authentication.link_logins(settings, parts.entropy))
+            parts.links.logins = authentication.LinkLogins(parts.live, parts.entropy, trace)
         self._replication: Replication | None = None
         if not parts.quorum.is_alone:
             from sparklog_server.broker.controller_link import ControllerLink  # a node alone needs none
