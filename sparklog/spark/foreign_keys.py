@@ -47,13 +47,10 @@ _FORBIDDEN: Mapping[str, str] = MappingProxyType(
     }
 )
 _NO_SECURITY: Final = (
-    "it would secure nothing, because sparklog connects to brokers without TLS and SASL: remove it and use a "
-    "plaintext listener, on a network"
-    " that you trust"
+    "it would secure nothing, because sparklog connects to brokers without TLS: remove it and use a listener "
+    "without TLS, on a network that you trust"
 )
-_FORBIDDEN_PREFIXES: Mapping[str, str] = MappingProxyType(
-    {"kafka.sasl.": _NO_SECURITY, "kafka.ssl.": _NO_SECURITY}
-)
+_FORBIDDEN_PREFIXES: Mapping[str, str] = MappingProxyType({"kafka.ssl.": _NO_SECURITY})
 _OUR_PREFIXES: Final = ("sparklog.", "kafka", "fetchoffset.")
 """An unknown key with one of these prefixes is meant for this format."""
 _CLOSE: Final = 0.7

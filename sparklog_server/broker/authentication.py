@@ -14,10 +14,8 @@ from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
 from sparklog_server.broker.session_authentication import Mechanism, Mechanisms, SessionAuthentication
 from sparklog_server.config.keys import entries_of
 from sparklog_server.config.layers import Layers
-from sparklog_server.config.listener_texts import text_for
 from sparklog_server.config.listeners import parse_protocol_map
-from sparklog_server.config.sasl_settings import SaslSettings
-from sparklog_server.config.settings import BrokerSettings
+from sparklog_server.config.sasl_settings import SaslSettings, text_for
 from sparklog_server.metadata.carried import credential_key
 from sparklog_server.metadata.delegation_tokens import token_hmac, token_of
 from sparklog_server.metadata.image import MetadataImage
@@ -199,52 +197,63 @@ def check_url(url: str, allowed: tuple[str, ...], key: str) -> None:
         raise SettingsError(f"{key}={url} is not in sparklog.sasl.oauthbearer.allowed.urls")
 
 
-def link_logins(
-    settings: BrokerSettings, entropy: Callable[[int], bytes]
-) -> tuple[PasswordLogin | None, PasswordLogin | None]:
-    """The logins of this node on inter-broker and controller listeners, None for those without SASL. Raises
-    SettingsError.
+class LinkLogins:
+    """The logins of this node on inter-broker and controller listeners, None for those without SASL. It
+    follows settings that change while it runs, if they are valid.
     """
-    protocols = parse_protocol_map(settings.listener_security_protocol_map)
-    controller = next(iter(settings.controller_listener_names), None)
-    return (
-        _link_login(
-            settings,
-            protocols.get(settings.inter_broker_listener_name, "PLAINTEXT"),
+
+    def __init__(
+        self, live: DynamicBrokerConfig, entropy: Callable[[int], bytes], trace: Callable[..., None]
+    ) -> None:
+        """Raises SettingsError."""
+        self._live = live
+        self._entropy = entropy
+        self._trace = trace
+        self._layers = live.layers
+        self._logins = self._made(live.layers)
+
+    def login(self, *, is_controller: bool) -> PasswordLogin | None:
+        """The login for a new link to a controller, or to another broker."""
+        if self._layers is not self._live.layers:
+            self._layers = self._live.layers
+            try:
+                self._logins = self._made(self._layers)
+            except SettingsError as error:
+                self._trace("sasl-settings-ignored", reason=str(error))
+        return self._logins[is_controller]
+
+    def _made(self, layers: Layers) -> tuple[PasswordLogin | None, PasswordLogin | None]:
+        settings = layers.effective
+        controller = next(iter(settings.controller_listener_names), None)
+        broker_key, controller_key = (
+            f"sasl.mechanism.{kind}.protocol" for kind in ("inter.broker", "controller")
+        )
+        broker = _link_login(
+            layers,
             settings.inter_broker_listener_name,
             settings.sasl.mechanism_inter_broker,
-            "sasl.mechanism.inter.broker.protocol",
-            entropy,
-        ),
-        None
-        if controller is None
-        else _link_login(
-            settings,
-            protocols.get(controller, "PLAINTEXT"),
-            controller,
-            settings.sasl.mechanism_controller,
-            "sasl.mechanism.controller.protocol",
-            entropy,
-        ),
-    )
+            broker_key,
+            self._entropy,
+        )
+        if controller is None:
+            return broker, None
+        mechanism = settings.sasl.mechanism_controller
+        return broker, _link_login(layers, controller, mechanism, controller_key, self._entropy)
 
 
 def _link_login(
-    settings: BrokerSettings,
-    protocol: str,
-    listener: str,
-    mechanism: str,
-    key: str,
-    entropy: Callable[[int], bytes],
+    layers: Layers, listener: str, mechanism: str, key: str, entropy: Callable[[int], bytes]
 ) -> PasswordLogin | None:
-    if not protocol.startswith("SASL_"):
+    settings = layers.effective
+    protocols = parse_protocol_map(settings.listener_security_protocol_map)
+    if not protocols.get(listener, "PLAINTEXT").startswith("SASL_"):
         return None
     check_mechanism(mechanism, key)
     is_of_controllers = listener in settings.controller_listener_names
     if mechanism == OAUTHBEARER or (is_of_controllers and mechanism in HASHES):
         usable = "PLAIN" if is_of_controllers else "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"
         raise SettingsError(f"{key}={mechanism}: nodes authenticate by {usable}, or by certificates")
-    module = login_module(settings.given.get, settings.sasl.jaas_config, listener, mechanism)
+    module = login_module(layers.text, settings.sasl.jaas_config, listener, mechanism)
     own = f"listener.name.{listener.lower()}.{mechanism.lower()}.{_JAAS}"
     if module is None:
         raise SettingsError(f'{own} must have the user of this node: username="..." password="..."')

@@ -28,7 +28,7 @@ from sparklog_server.broker.opening import Parts, nothing_readable, open_parts
 from sparklog_server.broker.request_jobs import RequestJobs
 from sparklog_server.broker.sessions import Sessions
 from sparklog_server.broker.transaction_coordinator import TransactionCoordinator
-from sparklog_server.config.listener_texts import uses_sasl
+from sparklog_server.config.sasl_settings import uses_sasl
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.metadata.features import unsupported
@@ -126,7 +126,7 @@ class Broker:
                 read=read,
                 trace=trace,
             )
-            parts.links.log_in(*authentication.link_logins(settings, parts.entropy))
+            parts.links.logins = authentication.LinkLogins(parts.live, parts.entropy, trace)
         self._replication: Replication | None = None
         if not parts.quorum.is_alone:
             from sparklog_server.broker.controller_link import ControllerLink  # a node alone needs none

@@ -12,7 +12,7 @@ decides about pauses.
 from collections import deque
 from collections.abc import Callable
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
@@ -53,6 +53,13 @@ RESPONSE_BYTES_MAX: Final = 128 << 20
 """A longer response ends its link."""
 
 
+class Logins(Protocol):
+    """The logins of this node on other nodes."""
+
+    def login(self, *, is_controller: bool) -> "Login | None":
+        """The login for a new link to a controller, or to another broker; None without SASL."""
+
+
 class _Request(msgspec.Struct, eq=False):
     message: Message
     then: Answered
@@ -89,12 +96,7 @@ class Links:
         self._numbers = count(1)
         self._buffers: ReceiveBuffers | None = None
         self._answers: list[tuple[Answered, Message | Loss]] = []
-        self._broker_login: Login | None = None
-        self._controller_login: Login | None = None
-
-    def log_in(self, broker: "Login | None", controller: "Login | None") -> None:
-        """Authenticate new links to inter-broker listeners and to controllers by these logins."""
-        self._broker_login, self._controller_login = broker, controller
+        self.logins: Logins | None = None
 
     # -- requests of this broker
 
@@ -229,9 +231,9 @@ class Links:
         return link
 
     def _login_for(self, purpose: str) -> "Login | None":
-        if purpose == PROBE:
-            return None  # only ApiVersions is asked, which needs none
-        return self._controller_login if purpose in TO_CONTROLLERS else self._broker_login
+        if self.logins is None or purpose == PROBE:
+            return None  # a probe asks only for ApiVersions
+        return self.logins.login(is_controller=purpose in TO_CONTROLLERS)
 
     def _send(self, link: _Link, now: Instant) -> None:
         """Send what there is room for in flight."""

@@ -24,14 +24,13 @@ from .kinds import integer as _int
 from .kinds import long as _long
 from .kinds import several as _list
 from .kinds import text as _text
-from .listener_texts import key_of_listener
 from .listeners import DEFAULT_PROTOCOL_MAP, Listener, derive_endpoints, with_ports
 from .metadata_log_settings import MetadataLogSettings
 from .quorum_settings import QuorumSettings
 from .quota_settings import QuotaSettings
 from .replica_settings import ElectionSettings, ReplicaSettings
 from .roles import check_roles, is_alone
-from .sasl_settings import SaslSettings
+from .sasl_settings import SaslSettings, key_of_listener
 from .synonyms import key_of_synonym, topic_defaults_of
 from .tls_settings import PROTOCOL_KEY, TlsSettings, check_tls, listener_texts
 from .together import check_together

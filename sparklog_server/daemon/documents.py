@@ -3,6 +3,7 @@
 import urllib.error
 import urllib.parse
 import urllib.request
+from http.client import HTTPException
 from pathlib import Path
 from typing import Final
 
@@ -25,8 +26,14 @@ def read_url(url: str) -> bytes:
             content = file.read(BYTES_MAX + 1)
     elif parts.scheme in ("https", "http"):
         opener = urllib.request.build_opener(_NoRedirect)
-        with opener.open(url, timeout=TIMEOUT_S) as reply:
-            content = bytes(reply.read(BYTES_MAX + 1))
+        try:
+            with opener.open(url, timeout=TIMEOUT_S) as reply:
+                content = bytes(reply.read(BYTES_MAX + 1))
+        except urllib.error.HTTPError as error:
+            error.close()  # it holds the connection
+            raise
+        except HTTPException as error:
+            raise OSError(f"not a reply of HTTP: {error!r}") from error
     else:
         raise OSError(f"an URL of the kind {parts.scheme}: cannot be read")
     if len(content) > BYTES_MAX:

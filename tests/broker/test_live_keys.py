@@ -21,6 +21,9 @@ ASKED_WHEN_NEEDED = {
     "max.connections.per.ip": "by the server at each connection",
     "min.insync.replicas": "by each partition when topics are reconfigured",
     "transaction.partition.verification.enable": "by Produce, each time",
+    "sasl.enabled.mechanisms": "at each new session: tests/broker/test_sasl.py",
+    "sasl.jaas.config": "at each new session: tests/broker/test_sasl.py",
+    "sasl.mechanism.inter.broker.protocol": "at each new link: tests/broker/test_sasl.py",
     "sparklog.ack.flush": "by each partition when topics are reconfigured",
     "unclean.leader.election.enable": "by the controller at each election",
 }

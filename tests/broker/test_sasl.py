@@ -6,15 +6,27 @@ from sparklog.client.sasl.login import PasswordLogin
 from sparklog.client.sasl.machines import Machine, PlainMachine
 from sparklog.client.sasl.scram_messages import salted_password
 from sparklog.errors import ErrorCode, SettingsError
+from sparklog.model import Offset
 from sparklog.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
     ScramCredentialUpsertion,
 )
 from sparklog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from sparklog.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from sparklog.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from sparklog.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from sparklog_server.broker.authentication import LinkLogins
+from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
+from sparklog_server.config.settings import BrokerSettings
+from sparklog_server.metadata.image import BROKER_RESOURCE, MetadataImage
+from sparklog_server.metadata.records import ConfigRecord
 from sparklog_server.simulation.cluster import SimulatedConnection
 from tests.broker.world import World
 
@@ -321,6 +333,52 @@ def test_a_session_authenticates_again_at_most_once_a_second() -> None:
 
 
 # -- settings
+
+
+def alter(world: World, name: str, value: str) -> int:
+    """Change a key of this broker while it runs; returns the error code."""
+    config = AlterableConfig(name=name, config_operation=0, value=value)
+    resource = AlterConfigsResource(resource_type=4, resource_name="1", configs=[config])
+    request = IncrementalAlterConfigsRequest(resources=[resource])
+    told = world.ask(world.node.connect(), request, 1, IncrementalAlterConfigsResponse)
+    assert isinstance(told, IncrementalAlterConfigsResponse)
+    return told.responses[0].error_code
+
+
+def test_users_of_plain_change_while_the_broker_runs_and_an_invalid_change_is_ignored() -> None:
+    world = a_world()
+    key = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
+    assert alter(world, key, PLAIN_JAAS.replace("a-secret", "another")) == 0
+    assert plain(world, connect(world)).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert plain(world, connect(world), password="another").error_code == 0
+    assert alter(world, key, 'nonsense password="hunter2"') == 0
+    assert plain(world, connect(world), password="another").error_code == 0
+    trace = "\n".join(world.node.trace)
+    assert "sasl-settings-ignored" in trace
+    assert not any(secret in trace for secret in ("another", "hunter2", "b-secret"))
+
+
+def test_the_mechanism_towards_other_brokers_follows_the_settings() -> None:
+    settings = BrokerSettings.of(
+        {
+            "listeners": "SASL_PLAINTEXT://127.0.0.1:9092",
+            "sasl.mechanism.inter.broker.protocol": "PLAIN",
+            "sasl.jaas.config": 'PlainLoginModule required username="n" password="hunter2" user_n="hunter2";',
+            "listener.name.sasl_plaintext.scram-sha-256.sasl.jaas.config": (
+                'ScramLoginModule required username="n" password="hunter2";'
+            ),
+        }
+    )
+    live = DynamicBrokerConfig(settings, lambda *_, **__: None)
+    logins = LinkLogins(live, bytes, lambda *_, **__: None)
+    told = [logins.login(is_controller=False)]
+    for value in ("SCRAM-SHA-256", "nonsense"):
+        name = "sasl.mechanism.inter.broker.protocol"
+        record = ConfigRecord(resource_type=BROKER_RESOURCE, resource_name="1", name=name, value=value)
+        live.follow(MetadataImage().apply([(Offset(0), record)])[1])
+        told.append(logins.login(is_controller=False))
+    assert [one and one.mechanism for one in told] == ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-256"]
+    assert logins.login(is_controller=True) is None
 
 
 @pytest.mark.parametrize(

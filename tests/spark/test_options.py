@@ -76,11 +76,28 @@ def test_a_key_that_a_platform_adds_warns_once_and_fails_nothing(name: str) -> N
         Options.parse({**SERVERS, name: "x"})
 
 
-@pytest.mark.parametrize(
-    "name", ["kafka.sasl.jaas.config", "kafka.SASL.mechanism", "kafka.ssl.truststore.location"]
-)
+@pytest.mark.parametrize("name", ["kafka.ssl.truststore.location", "kafka.SSL.key.password"])
 def test_a_lone_security_setting_is_refused_since_it_would_secure_nothing(name: str) -> None:
     assert f"option {name!r} cannot be set: it would secure nothing" in refusal(**{name: "x"})
+
+
+def test_sasl_options_reach_the_client_as_spark_users_write_them() -> None:
+    jaas = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="a" password="hunter2";'
+    given = {
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "SCRAM-SHA-512",
+        "kafka.sasl.jaas.config": jaas,
+    }
+    options = Options.parse({**SERVERS, **given})
+    assert options.client.sasl_jaas_config == jaas
+    assert "hunter2" not in repr(options)
+
+
+def test_an_invalid_login_is_refused_without_its_secret() -> None:
+    given = {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN"}
+    told = refusal(**given, **{"kafka.sasl.jaas.config": 'X required password="hunter2";'})
+    assert "among the kafka.* options" in told
+    assert "hunter2" not in told
 
 
 def test_a_partitioner_is_refused_and_the_column_named() -> None:

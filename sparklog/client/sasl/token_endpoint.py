@@ -11,6 +11,7 @@ import urllib.parse
 import urllib.request
 from base64 import b64encode, urlsafe_b64decode
 from collections.abc import Callable
+from http.client import HTTPException
 from pathlib import Path
 from typing import Final
 
@@ -110,8 +111,9 @@ def _granted(request: urllib.request.Request, timeout_s: float) -> tuple[str, fl
             told = json.loads(reply.read(_REPLY_BYTES_MAX))
         token = told["access_token"]
     except urllib.error.HTTPError as error:
+        error.close()  # it holds the connection
         raise AuthenticationFailed(f"{where} refuses a token: HTTP {error.code} {error.reason}") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, HTTPException, ValueError, KeyError, TypeError) as error:
         raise AuthenticationFailed(f"{where} gives no token: {type(error).__name__}: {error}") from None
     if not isinstance(token, str) or not token:
         raise AuthenticationFailed(f"{where} gives no token: its access_token is no text")
