@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Self
 
 from sparklog.effects import Effect, Halt, LinkId, Loss, Sliceable
-from sparklog.model import Instant, Micros, SessionId, Ticket, Uuid, earlier
+from sparklog.model import Instant, Micros, SessionId, Ticket, earlier
 from sparklog.wire.frame import RECEIVE_BUFFER_BYTES
 from sparklog_server.broker.authorization import Allow, Authorization
 from sparklog_server.broker.broker_lifecycle import BrokerLifecycle
@@ -501,4 +501,4 @@ def _controller_registration(context: Context, parts: Parts) -> "ControllerRegis
         return None
     from sparklog_server.broker.controller_registration import ControllerRegistration
 
-    return ControllerRegistration(context, Uuid(parts.registration.incarnation_id))
+    return ControllerRegistration(context, parts.incarnation_id)

@@ -120,6 +120,8 @@ class BrokerLifecycle:
         if not self._is_alone:
             timeout_ms = self._context.settings.initial_broker_registration_timeout_ms
             self._register_until_us = Micros(now.mono_us + timeout_ms * 1000)
+        for directory in self._context.partitions.directories:
+            directory.log_dir.registers(Uuid(registration.incarnation_id))
         self._register(registration, now)
         self._schedule()
 

@@ -11,7 +11,7 @@ from sparklog_server.broker.log_settings import log_settings
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.disk.door import DirectoryInUse, Disk, StorageError
 from sparklog_server.log.first_start import has_metadata_log, refuse_what_was_lost, refuse_without_metadata
-from sparklog_server.log.log_dir import LogDir
+from sparklog_server.log.log_dir import LogDir, decode_uuid
 from sparklog_server.metadata.features import SUPPORTED
 from sparklog_server.replica.directory import Trace
 
@@ -106,12 +106,18 @@ def close_without_logs(log_dir: LogDir, trace: Trace, now: Instant) -> None:
 def registration(
     settings: BrokerSettings, log_dirs: list[LogDir], cluster_id: str, *, incarnation_id: Uuid
 ) -> BrokerRegistrationRequest:
-    """The registration of this broker; its previous epoch only after a clean stop in every data directory."""
-    previous_epoch = log_dirs[0].previous_broker_epoch
+    """The registration of this broker; its previous epoch only if every data directory has all that the
+    previous process wrote. The incarnation of that process is continued if it was killed before it knew its
+    epoch: it did nothing else.
+    """
+    previous_epoch, unanswered = log_dirs[0].previous_broker_epoch, log_dirs[0].unanswered_incarnation
     if len(log_dirs) < len(settings.log_dirs) or any(
         log_dir.previous_broker_epoch != previous_epoch for log_dir in log_dirs
     ):
         previous_epoch = -1
+    is_told = bool(unanswered) and all(one.unanswered_incarnation == unanswered for one in log_dirs)
+    if is_told and previous_epoch >= 0:
+        incarnation_id = decode_uuid(unanswered)
     return BrokerRegistrationRequest(
         broker_id=settings.node_id,
         cluster_id=cluster_id,

@@ -42,6 +42,8 @@ class Parts(NamedTuple):
     links: Links
     groups: CoordinatorShards
     transactions: TransactionCoordinator
+    incarnation_id: Uuid
+    """Of this process, as a controller; as a broker it may continue an incarnation (`registration`)."""
     registration: BrokerRegistrationRequest
     failed_directories: list[Uuid]
     metadata_dir: LogDir | None
@@ -94,11 +96,12 @@ def open_parts(
     groups = open_groups(live, authorization, continuations, agenda, entropy=entropy, trace=trace)
     coordinators = transactions(live, continuations, agenda, resolver, entropy=entropy, trace=trace)
     incarnation_id = Uuid(entropy(16))
+    request = registration(settings, log_dirs, cluster_id, incarnation_id=incarnation_id)
     recovery = None
     if not is_alone:
         from sparklog_server.broker.log_recovery import LogRecovery  # a node alone imports none of this
 
-        recovery = LogRecovery(settings, disk, partitions, continuations, trace, incarnation_id)
+        recovery = LogRecovery(settings, disk, partitions, continuations, trace, Uuid(request.incarnation_id))
     return Parts(
         live,
         continuations,
@@ -109,7 +112,8 @@ def open_parts(
         links,
         groups,
         coordinators,
-        registration(settings, log_dirs, cluster_id, incarnation_id=incarnation_id),
+        incarnation_id,
+        request,
         failed_directories,
         metadata_dir,
         recovery,

@@ -184,7 +184,11 @@ class Brokers:
         if node < 0:
             raise Refused(ErrorCode.INVALID_REGISTRATION, f"Node ids are not negative: {node}")
         existing = image.brokers.get(node)
-        is_same_life = existing is not None and existing.incarnation_id == request.incarnation_id
+        # A directory that was reported offline may have lost records before it came back.
+        has_all = existing is not None and {Uuid(one) for one in request.log_dirs} <= set(
+            existing.directories
+        )
+        is_same_life = existing is not None and existing.incarnation_id == request.incarnation_id and has_all
         _check_directories(image, request)
         if (
             existing is not None
@@ -197,12 +201,7 @@ class Brokers:
                 f"Another broker is registered with id {node} and still alive.",
             )
         _check_features(image, request)
-        # A directory that was reported offline may have lost records before it came back.
-        was_clean = (
-            existing is not None
-            and request.previous_broker_epoch == existing.epoch
-            and {Uuid(one) for one in request.log_dirs} <= set(existing.directories)
-        )
+        was_clean = existing is not None and request.previous_broker_epoch == existing.epoch and has_all
         records: list[Message] = []
         if existing is None:
             # A single broker leads while it is fenced (decision 0005); from the second registration on, its

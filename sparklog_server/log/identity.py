@@ -1,17 +1,19 @@
 """The identities in a data directory: the cluster, node and directory ids in `meta.properties`, the topic ids
 in `partition.metadata`, and the boot of the machine in `.sparklog-boot`.
 
-The last one, `{"version":0,"bootId":…,"brokerEpoch":…}`, tells a process that was killed from a machine
-that lost power. A process that is killed leaves every byte that it wrote in the page cache. A broker
-writes the boot id of the machine and its broker epoch when it is registered, before it acknowledges a
+The last one, `{"version":0,"bootId":…,"brokerEpoch":…,"incarnationId":…}`, tells a process that was killed
+from a machine that lost power. A process that is killed leaves every byte that it wrote in the page cache. A
+broker writes the boot id of the machine and its broker epoch when it is registered, before it acknowledges a
 record. If the next process finds the same boot id, the directory still contains every record that was
-acknowledged under that broker epoch. The file need not be durable: after a loss of power the boot id
-differs. See docs/decisions/0018-a-killed-process-loses-nothing.md.
+acknowledged under that broker epoch. Before the registration it writes its incarnation id: if it is killed
+before the answer, the next process continues that incarnation. The file need not be durable: after a loss of
+power the boot id differs. See docs/decisions/0018-a-killed-process-loses-nothing.md.
 """
 
 import contextlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
+from typing import Final
 
 import msgspec
 
@@ -151,19 +153,30 @@ def _check_meta(path: str, meta: Mapping[str, str], *, node_id: NodeId, cluster_
         raise DirectoryRefused(path, f"belongs to node {meta.get('node.id')}, but this is node {node_id}")
 
 
-class _Boot(msgspec.Struct, rename="camel", tag_field="version", tag=0):
+class Boot(msgspec.Struct, frozen=True, rename="camel", tag_field="version", tag=0):
+    """The evidence that a directory has every byte that its broker wrote in this boot of the machine.
+
+    `broker_epoch` is that of the last registration which was answered. `incarnation_id` is that of a process
+    that asked to be registered and has no answer yet, else empty.
+    """
+
     boot_id: str
     broker_epoch: int
+    incarnation_id: str = ""
 
 
-def write_boot(disk: Disk, directory: str, broker_epoch: int) -> None:
+NO_BOOT: Final = Boot("", -1)
+"""No evidence."""
+
+
+def write_boot(disk: Disk, directory: str, broker_epoch: int, incarnation_id: str = "") -> None:
     """Write the file where the boot id is known. A disk that fails leaves a file that proves nothing."""
     if not disk.boot_id:
         return
     with contextlib.suppress(StorageError):
         file = disk.open(f"{directory}/{BOOT_FILE}", create=True)
         file.truncate(0)
-        file.append(msgspec.json.encode(_Boot(disk.boot_id, broker_epoch)))
+        file.append(msgspec.json.encode(Boot(disk.boot_id, broker_epoch, incarnation_id)))
         file.close()
 
 
@@ -175,13 +188,25 @@ def forget_boot(disk: Disk, directory: str) -> None:
         file.close()
 
 
-def epoch_of_boot(disk: Disk, directory: str) -> int:
-    """The broker epoch of the process before if the machine has kept the page cache since, else -1. Raises
+def read_boot(disk: Disk, directory: str) -> Boot:
+    """The file, if the machine has kept the page cache since it was written, else `NO_BOOT`. Raises
     StorageError.
     """
     content = disk.read(f"{directory}/{BOOT_FILE}")
     try:
-        boot = msgspec.json.decode(content or b"", type=_Boot)
+        boot = msgspec.json.decode(content or b"", type=Boot)
+        if boot.incarnation_id:
+            decode_uuid(boot.incarnation_id)
+    except ValueError:
+        return NO_BOOT
+    return boot if disk.boot_id and boot.boot_id == disk.boot_id else NO_BOOT
+
+
+def epoch_of_mark(content: bytes | None) -> int:
+    """The broker epoch in the mark of a clean stop; -1 if it has none."""
+    try:
+        found = msgspec.json.decode(content or b"{}")
     except ValueError:
         return -1
-    return boot.broker_epoch if disk.boot_id and boot.boot_id == disk.boot_id else -1
+    epoch = found.get("brokerEpoch") if isinstance(found, dict) else None
+    return epoch if isinstance(epoch, int) else -1

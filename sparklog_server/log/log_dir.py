@@ -38,9 +38,10 @@ from .identity import (
     DirectoryRefused,
     decode_uuid,
     encode_uuid,
-    epoch_of_boot,
+    epoch_of_mark,
     forget_boot,
     new_uuid,
+    read_boot,
     read_meta,
     read_topic_id,
     write_boot,
@@ -101,6 +102,7 @@ class LogDir:
         self.was_clean = False
         self.broker_epoch = _NO_BROKER_EPOCH  # of this process, once the broker is registered
         self.previous_broker_epoch = _NO_BROKER_EPOCH  # of the previous process, if all that it wrote is here
+        self.unanswered_incarnation = ""  # of that process, if its registration may have been committed
         self.damaged: dict[TopicPartition, Damaged] = {}
         self.futures: dict[TopicPartition, list[Future]] = {}  # found on opening and not handled yet
         self.cuts: list[Cut] = []  # truncations by recovery on opening
@@ -138,12 +140,13 @@ class LogDir:
                 entropy=entropy,
             )
             mark = disk.read(f"{path}/{CLEAN_SHUTDOWN_FILE}")
-            boot_epoch = epoch_of_boot(disk, path)
+            boot = read_boot(disk, path)
         except BaseException:
             disk.unlock(path)
             raise
         log_dir.was_clean = mark is not None
-        log_dir.previous_broker_epoch = max(_epoch_of(mark), boot_epoch)
+        log_dir.previous_broker_epoch = max(epoch_of_mark(mark), boot.broker_epoch)
+        log_dir.unanswered_incarnation = boot.incarnation_id
         return log_dir
 
     @classmethod
@@ -163,6 +166,11 @@ class LogDir:
         log_dir = cls.claim(disk, path, node_id=node_id, cluster_id=cluster_id, entropy=entropy)
         take_all(log_dir.recover(settings_for or (lambda _: defaults), now))
         return log_dir
+
+    def registers(self, incarnation_id: Uuid) -> None:
+        """The broker is about to ask for its registration, which may be committed without an answer."""
+        if self.previous_broker_epoch != _NO_BROKER_EPOCH and not self.damaged:
+            write_boot(self._disk, self.path, self.previous_broker_epoch, encode_uuid(incarnation_id))
 
     def registered(self, broker_epoch: int) -> None:
         """The broker has this epoch, under which it may acknowledge records."""
@@ -487,13 +495,3 @@ class LogDir:
         if is_whole:
             mark = msgspec.json.encode({"version": 0, "brokerEpoch": self.broker_epoch})
             self._disk.write(f"{self.path}/{CLEAN_SHUTDOWN_FILE}", mark)
-
-
-def _epoch_of(mark: bytes | None) -> int:
-    """The broker epoch in the mark of a clean stop; -1 if it has none."""
-    try:
-        found = msgspec.json.decode(mark or b"{}")
-    except ValueError:
-        return _NO_BROKER_EPOCH
-    epoch = found.get("brokerEpoch") if isinstance(found, dict) else None
-    return epoch if isinstance(epoch, int) else _NO_BROKER_EPOCH

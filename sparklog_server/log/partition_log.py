@@ -468,7 +468,8 @@ class PartitionLog:
         Raises StorageError; the log then takes no more appends.
         """
         cut_to = self._unsynced.end()
-        self.recovery_point = max(self.recovery_point, min(end_offset, self.log_end_offset, cut_to))
+        if not self.segments.is_restarting:  # else the files are still those of the old log
+            self.recovery_point = max(self.recovery_point, min(end_offset, self.log_end_offset, cut_to))
         self.segments.settle()
         if cut_to != NO_CUT:
             remove_stale_snapshots(self._disk, self.directory, self.segments.all, self._snapshot_offset)

@@ -39,6 +39,7 @@ class Segments:
         "all",
         "cuts",
         "is_cutting",
+        "is_restarting",
         "is_swapping",
         "places",
         "sealed",
@@ -51,6 +52,7 @@ class Segments:
         self.places = Places(segments)
         self.is_swapping = False
         self.is_cutting = False
+        self.is_restarting = False  # it removes every segment
         self.sealed = [
             segment for segment in segments[:-1] if segment.index is not None
         ]  # since the last `begin_settling`
@@ -172,6 +174,7 @@ class Segments:
     def begin_restart(self, directory: str, offset: Offset, now: Instant) -> Restart:
         """As `begin_cut`, for the whole log, which starts anew at `offset`. Raises StorageError."""
         dropped = self._begin_dropping(Offset(0))
+        self.is_restarting = True
         return Restart(self._disk, directory, [*dropped, self.active], offset=offset, now=now)
 
     def _begin_dropping(self, offset: Offset) -> list[Segment]:
@@ -219,7 +222,7 @@ class Segments:
         self.active = restart.segment
         self.all[:] = [restart.segment]
         self.places.clear()  # a sync may have noted the end of the old segment meanwhile
-        self.is_cutting = False
+        self.is_cutting = self.is_restarting = False
 
     # -- transactions
 

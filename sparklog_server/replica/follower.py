@@ -51,9 +51,9 @@ class Position(msgspec.Struct, frozen=True, gc=False):
 
 
 class Follower:
-    """One followed partition in one leader epoch. `again_us` is set exactly while RESTING; `is_compared`
-    tells that the log is known to agree with the leader's; `is_read` tells that consumers wait, or waited
-    lately, for its high watermark.
+    """One followed partition in one leader epoch. `again_us` is set exactly while RESTING; `is_compared`: the
+    leader has compared its log with this one; `is_read`: consumers wait, or waited lately, for the high
+    watermark.
     """
 
     __slots__ = (

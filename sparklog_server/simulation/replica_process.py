@@ -159,8 +159,10 @@ class ReplicaProcess:
         self.context = _Context(self, live, self._effects, machine.random.randbytes)
         self.context.partitions = self.partitions
         self.replication = Replication(self.context, self._trace)
-        self._incarnation_id = Uuid(machine.random.randbytes(16))
-        request = registration(settings, [log_dir], self._cluster_id, incarnation_id=self._incarnation_id)
+        incarnation_id = Uuid(machine.random.randbytes(16))
+        request = registration(settings, [log_dir], self._cluster_id, incarnation_id=incarnation_id)
+        self._incarnation_id = Uuid(request.incarnation_id)
+        log_dir.registers(self._incarnation_id)
         self.controller.register(machine, request, self._registered)
         return self._end_of_turn(now)
 

@@ -58,8 +58,11 @@ class Life:
         self.traces: list[str] = []
         self.left_at_us: int | None = None
         self.epochs: list[int] = []
+        self.incarnations: list[Uuid] = []
         self.directory = SimpleNamespace(
-            log_dir=SimpleNamespace(registered=self.epochs.append, directory_id=DIRECTORY),
+            log_dir=SimpleNamespace(
+                registers=self.incarnations.append, registered=self.epochs.append, directory_id=DIRECTORY
+            ),
             is_cordoned=False,
             sync_began_us=None,
         )

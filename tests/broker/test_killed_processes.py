@@ -2,12 +2,19 @@
 (docs/decisions/0018).
 """
 
+from random import Random
+
 import pytest
 
 from sparklog.errors import ErrorCode
-from sparklog.model import NodeId, TopicPartition
+from sparklog.model import NodeId, TopicPartition, Uuid
+from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest
+from sparklog_server.broker.directories import registration
+from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.log.identity import BOOT_FILE
+from sparklog_server.log.log_dir import LogDir
 from sparklog_server.metadata.entries import PartitionImage
+from sparklog_server.simulation.disk import SimulatedDisk
 from tests.broker.clusters import Cluster
 
 BOOT = f"/data/{BOOT_FILE}"
@@ -88,3 +95,59 @@ def test_a_broker_whose_disk_failed_does_not_claim_to_have_every_record() -> Non
     node.disk.fault = lambda call, path: "I/O error" if call == "append" and "/t-0/" in path else None
     cluster.write(b"more")
     cluster.run_until(lambda: node.disk.size(BOOT) == 0)
+
+
+FIRST, SECOND, THIRD = (Uuid(bytes([number]) * 16) for number in (1, 2, 3))
+
+
+def claimed(disk: SimulatedDisk, incarnation: Uuid) -> tuple[list[LogDir], BrokerRegistrationRequest]:
+    """A process with two data directories, and its registration, of which the directories are told."""
+    disk.restart()
+    settings = BrokerSettings.of({"log.dirs": "/a,/b"})
+    log_dirs = [
+        LogDir.claim(disk, path, node_id=NodeId(1), cluster_id=None, entropy=Random(path).randbytes)
+        for path in settings.log_dirs
+    ]
+    request = registration(settings, log_dirs, "c", incarnation_id=incarnation)
+    return log_dirs, request
+
+
+def told(log_dirs: list[LogDir], request: BrokerRegistrationRequest) -> None:
+    for log_dir in log_dirs:
+        log_dir.registers(Uuid(request.incarnation_id))
+
+
+def registered(disk: SimulatedDisk) -> None:
+    """The first process is registered with the epoch 17."""
+    log_dirs, _ = claimed(disk, FIRST)
+    for log_dir in log_dirs:
+        log_dir.registered(17)
+
+
+def test_a_process_continues_the_incarnation_that_was_killed_before_it_knew_its_epoch() -> None:
+    registered(disk := SimulatedDisk())
+    told(*claimed(disk, SECOND))
+    _, again = claimed(disk, THIRD)
+    assert (again.incarnation_id, again.previous_broker_epoch) == (SECOND, 17)
+
+
+def test_an_incarnation_of_which_not_every_directory_was_told_was_never_sent() -> None:
+    registered(disk := SimulatedDisk())
+    log_dirs, request = claimed(disk, SECOND)
+    told(log_dirs[:1], request)
+    _, again = claimed(disk, THIRD)
+    assert (again.incarnation_id, again.previous_broker_epoch) == (THIRD, 17)
+
+
+def test_no_incarnation_is_continued_after_a_failure_of_a_disk_or_a_loss_of_power() -> None:
+    registered(disk := SimulatedDisk())
+    log_dirs, request = claimed(disk, SECOND)
+    told(log_dirs, request)
+    log_dirs[1].failed()
+    _, again = claimed(disk, THIRD)
+    assert (again.incarnation_id, again.previous_broker_epoch) == (THIRD, -1)
+    registered(disk)
+    told(*claimed(disk, SECOND))
+    disk.crash(Random(0))
+    _, again = claimed(disk, THIRD)
+    assert (again.incarnation_id, again.previous_broker_epoch) == (THIRD, -1)

@@ -90,9 +90,10 @@ def cluster() -> Iterator[EmbeddedBroker]:
         yield cluster
 
 
-def registrations(cluster: EmbeddedBroker) -> set[bytes]:
-    """The last registration of each node, by its boot file."""
-    return {path.read_bytes() for path in cluster.data_dir.glob(f"*/{BOOT_FILE}")}
+def registrations(cluster: EmbeddedBroker) -> set[int]:
+    """The broker epoch of the last registration of each node, by its boot file."""
+    contents = [path.read_bytes() for path in cluster.data_dir.glob(f"*/{BOOT_FILE}")]
+    return {json.loads(content)["brokerEpoch"] for content in contents if content}
 
 
 def test_nodes_that_are_killed_at_once_cost_no_acknowledged_record(cluster: EmbeddedBroker) -> None:

@@ -157,6 +157,25 @@ def test_a_killed_process_proves_its_epoch_within_the_boot_of_the_machine() -> N
     assert open_dir(disk).previous_broker_epoch == -1
 
 
+def test_the_incarnation_of_a_process_without_an_answer_is_known_to_the_next_one() -> None:
+    disk = SimulatedDisk()
+    asking = open_dir(disk)
+    asking.registers(TOPIC_ID)
+    disk.restart()
+    assert open_dir(disk).unanswered_incarnation == ""  # it has nothing to go on with: no epoch is proved
+    disk.restart()
+    open_dir(disk).registered(17)
+    disk.restart()
+    open_dir(disk).registers(TOPIC_ID)
+    disk.restart()
+    again = open_dir(disk)
+    assert (again.previous_broker_epoch, again.unanswered_incarnation) == (17, encode_uuid(TOPIC_ID))
+    again.registered(18)
+    disk.restart()
+    known = open_dir(disk)
+    assert (known.previous_broker_epoch, known.unanswered_incarnation) == (18, "")
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_no_epoch_is_proved_after_a_loss_of_power(seed: int) -> None:
     disk = SimulatedDisk()

@@ -226,6 +226,20 @@ def test_a_checkpoint_on_its_way_when_the_cut_is_asked_for_is_waited_for_and_fol
     assert {len(content) for content in world.recovered(Random(seed))[10:]} <= {new}
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_checkpoint_does_not_cover_a_log_that_is_yet_to_begin_anew(seed: int) -> None:
+    world = World()  # replica seed 2096: a full disk puts the job off
+    world.append(3, b"old")
+    world.place(NodeId(2), EPOCH + 1)
+    assert world.directory.restart(world.partition, Offset(1000), NOW)
+    world.sync()
+    world.directory.begin_checkpoint()()
+    world.disk.crash(Random(seed))
+    log_dir = world._opened().log_dir
+    assert not log_dir.damaged
+    assert log_dir.logs[T0].log_end_offset == 1000
+
+
 def test_a_cut_above_what_any_checkpoint_says_is_made_at_once() -> None:
     world = World().filled()
     world.append(5, b"more")
