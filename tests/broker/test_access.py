@@ -229,3 +229,18 @@ def test_without_rules_for_everyone_only_super_users_may_add_some() -> None:
     )
     assert isinstance(reply, CreateAclsResponse)
     assert reply.results[0].error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+def test_a_refusal_is_written_to_the_audit_log_and_a_filter_is_not(access: Access) -> None:
+    before = len(audited(access))
+    access.ask(requests("-")["Metadata of all"])
+    assert len(audited(access)) == before
+    access.ask(requests("-")["ListOffsets"])
+    denied = f"audit decision=denied principal=User:ANONYMOUS host={CLIENT} operation=DESCRIBE"
+    assert audited(access)[before:] == [
+        f"{denied} resource_type=TOPIC resource_name={name} count=1" for name in TOPICS
+    ]
+
+
+def audited(access: Access) -> list[str]:
+    return [line for line in access.world.node.trace if line.startswith("audit ")]
