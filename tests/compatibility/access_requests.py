@@ -356,7 +356,9 @@ def requests(cell: str) -> dict[str, Asked]:
             alter_client_quotas.AlterClientQuotasResponse,
         ),
         "DescribeUserScramCredentials": Asked(
-            describe_user_scram_credentials.DescribeUserScramCredentialsRequest(None),
+            describe_user_scram_credentials.DescribeUserScramCredentialsRequest(
+                [describe_user_scram_credentials.UserName("none")]
+            ),
             describe_user_scram_credentials.DescribeUserScramCredentialsResponse,
         ),
         "AlterUserScramCredentials": Asked(
