@@ -32,7 +32,7 @@ WILDCARD_PRINCIPAL: Final = "User:*"
 DECISIONS_MAX: Final = 10_000
 """The number of decisions that are kept: a client asks for the same again and again."""
 _NAME_MAX: Final = 256
-"""No decision is kept about a longer name: clients choose names, and may send long ones to fill the memory."""
+"""No decision is kept about a longer name: clients choose names, and long ones would fill the memory."""
 
 _ALL_OPERATIONS: Final = (1 << 32) - 1
 _IMPLYING: Final = {

@@ -18,8 +18,9 @@ from sparklog_server.metadata.acls import AclRule, Operation, PatternType, Permi
 from sparklog_server.simulation.cluster import SimulatedConnection
 from tests.broker.world import World
 from tests.compatibility.access_client import ADMINISTRATOR, CLIENT, outcome, rule
+from tests.compatibility.access_coordinators import TOPICS, Asked
 from tests.compatibility.access_matrix import is_refused, rights
-from tests.compatibility.access_requests import TOPICS, Asked, requests
+from tests.compatibility.access_requests import requests
 
 SETTINGS = {
     "authorizer.class.name": STANDARD_AUTHORIZER,
