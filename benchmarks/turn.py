@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks import harness, raw
@@ -54,7 +54,7 @@ class Driver:
     each turn.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, more: Mapping[str, str] | None = None) -> None:
         settings = BrokerSettings.of(
             {
                 "log.dirs": str(directory / "data"),
@@ -62,6 +62,7 @@ class Driver:
                 "sparklog.ack.flush": "never",
                 "offsets.topic.num.partitions": "50",
                 "group.initial.rebalance.delay.ms": "0",
+                **(more or {}),
             }
         )
         (directory / "data").mkdir()

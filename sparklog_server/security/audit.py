@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from sparklog.model import Instant, Micros, earlier
+from sparklog.model import Instant, Micros
 
 TRACKED_MAX: Final = 10_000
 """The number of pairs of principal and resource within one interval; decisions about any more are counted in
@@ -42,7 +42,7 @@ class Audit:
     """Decisions of a turn are taken by `decided`; `flush`, at the end of the turn, writes their lines.
 
     Invariants: a principal and a resource have at most one line in an interval, and one more for what came
-    after it; `deadline_us` is the end of the first window with decisions that have no line yet.
+    after it; windows are in order of their begin; `deadline_us` is None while no decision waits for a line.
     """
 
     def __init__(self, write: Callable[..., None], *, interval_ms: int, logs_allowed: bool) -> None:
@@ -54,6 +54,7 @@ class Audit:
         self._decided: dict[Decision, int] = {}
         self._windows: dict[tuple[str, str, str, bool], _Window] = {}
         self._overflow = _Window(Micros(0))
+        self._waiting_count = 0  # of decisions that a line at the end of a window will count
 
     def decided(self, decision: Decision) -> None:
         """Take a decision of this turn."""
@@ -77,38 +78,40 @@ class Audit:
                 decision.is_allowed,
             )
             window = self._windows.get(key)
-            if window is not None:
-                self._count(window, decision, count)
-            elif len(self._windows) >= TRACKED_MAX:
-                self._count(self._overflow, decision, count)
-            else:
+            if window is None and len(self._windows) >= TRACKED_MAX:
+                window = self._overflow
+                if not window.count:
+                    window.begun_us = now.mono_us
+            if window is None:
                 self._windows[key] = _Window(now.mono_us)
                 self._line(decision, count)
+            else:
+                window.count += count
+                window.newest = decision
+                self._waiting_count += count
         self.deadline_us = self._deadline()
 
-    def _count(self, window: _Window, decision: Decision, count: int) -> None:
-        window.count += count
-        window.newest = decision
-
     def _end_windows(self, now: Instant) -> None:
-        ended = [
-            key for key, window in self._windows.items() if window.begun_us + self._interval_us <= now.mono_us
-        ]
-        for key in ended:
-            window = self._windows.pop(key)
+        while self._windows:
+            key, window = next(iter(self._windows.items()))  # the oldest
+            if window.begun_us + self._interval_us > now.mono_us:
+                break
+            del self._windows[key]
             if window.newest is not None:
+                self._waiting_count -= window.count
                 self._line(window.newest, window.count)
         overflow = self._overflow
-        if overflow.newest is not None and overflow.begun_us + self._interval_us <= now.mono_us:
+        if overflow.count and overflow.begun_us + self._interval_us <= now.mono_us:
+            self._waiting_count -= overflow.count
             self._write(EVENT, decisions_without_a_line=overflow.count)
             self._overflow = _Window(now.mono_us)
 
     def _deadline(self) -> Micros | None:
-        earliest = None
-        for window in (*self._windows.values(), self._overflow):
-            if window.newest is not None:
-                earliest = earlier(earliest, Micros(window.begun_us + self._interval_us))
-        return earliest
+        """The end of the oldest window, while decisions wait for a line in any."""
+        if not self._waiting_count:
+            return None
+        oldest = next(iter(self._windows.values()), self._overflow)
+        return Micros(oldest.begun_us + self._interval_us)
 
     def _line(self, decision: Decision, count: int) -> None:
         self._write(

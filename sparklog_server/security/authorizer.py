@@ -29,6 +29,10 @@ from sparklog_server.security import NotLoaded
 from sparklog_server.security.hosts import canonical, lies_in
 
 WILDCARD_PRINCIPAL: Final = "User:*"
+DECISIONS_MAX: Final = 10_000
+"""The number of decisions that are kept: a client asks for the same again and again."""
+_NAME_MAX: Final = 256
+"""No decision is kept about a longer name: clients choose names, and long ones would fill the memory."""
 
 _ALL_OPERATIONS: Final = (1 << 32) - 1
 _IMPLYING: Final = {
@@ -213,18 +217,24 @@ class _Section:
 
 
 class Authorizer:
-    """Decides by the rules of the newest published image, which `follow` takes over change by change."""
+    """Decides by the rules of the newest published image, which `follow` takes over change by change.
+
+    Invariant: `_decided` has only decisions by the present rules.
+    """
 
     def __init__(self, super_users: frozenset[str], *, allows_without_rules: bool) -> None:
         """`allows_without_rules` decides where no rule has a pattern that covers the resource."""
         self.is_loaded = False
         self._super_users = super_users
         self._allows_without_rules = allows_without_rules
+        self._decided: dict[tuple[str, str, int, int, str, tuple[str, ...]], bool] = {}
         self._sections = {int(kind): _Section() for kind in ResourceType}
 
     def follow(self, delta: MetadataDelta) -> None:
         """Take over the changes of a published image."""
         self.is_loaded = True
+        if not delta.acls_changed:
+            return
         before, after = delta.before.acls, delta.after.acls
         self.change(
             removed=(before[one] for one in delta.acls_changed if one in before),
@@ -233,6 +243,7 @@ class Authorizer:
 
     def change(self, *, removed: Iterable[AclRule] = (), added: Iterable[AclRule] = ()) -> None:
         """Remove and add rules; those with an unknown type or pattern are left out."""
+        self._decided.clear()
         for rule in removed:
             if _is_known(rule):
                 self._sections[rule.resource_type].remove(rule)
@@ -252,10 +263,30 @@ class Authorizer:
         """Whether the principal, which is in these groups, may perform the operation on the resource.
         Raises NotLoaded.
         """
+        key = principal, host, operation, resource_type, name, groups
+        known = self._decided.get(key)
+        if known is not None:
+            return known
         if self._is_super_user(principal, groups):
             return True
         if not self.is_loaded:
             raise NotLoaded
+        is_allowed = self._decide(principal, host, operation, resource_type, name, groups)
+        if len(name) <= _NAME_MAX:
+            if len(self._decided) >= DECISIONS_MAX:
+                self._decided.clear()
+            self._decided[key] = is_allowed
+        return is_allowed
+
+    def _decide(
+        self,
+        principal: str,
+        host: str,
+        operation: int,
+        resource_type: int,
+        name: str,
+        groups: tuple[str, ...],
+    ) -> bool:
         wanted = 1 << operation
         has_rules = is_allowed = False
         for rules in self._sections[resource_type].matching(name):

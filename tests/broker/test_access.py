@@ -18,8 +18,9 @@ from sparklog_server.metadata.acls import AclRule, Operation, PatternType, Permi
 from sparklog_server.simulation.cluster import SimulatedConnection
 from tests.broker.world import World
 from tests.compatibility.access_client import ADMINISTRATOR, CLIENT, outcome, rule
+from tests.compatibility.access_coordinators import TOPICS, Asked
 from tests.compatibility.access_matrix import is_refused, rights
-from tests.compatibility.access_requests import TOPICS, Asked, requests
+from tests.compatibility.access_requests import requests
 
 SETTINGS = {
     "authorizer.class.name": STANDARD_AUTHORIZER,
@@ -229,3 +230,18 @@ def test_without_rules_for_everyone_only_super_users_may_add_some() -> None:
     )
     assert isinstance(reply, CreateAclsResponse)
     assert reply.results[0].error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+def test_a_refusal_is_written_to_the_audit_log_and_a_filter_is_not(access: Access) -> None:
+    before = len(audited(access))
+    access.ask(requests("-")["Metadata of all"])
+    assert len(audited(access)) == before
+    access.ask(requests("-")["ListOffsets"])
+    denied = f"audit decision=denied principal=User:ANONYMOUS host={CLIENT} operation=DESCRIBE"
+    assert audited(access)[before:] == [
+        f"{denied} resource_type=TOPIC resource_name={name} count=1" for name in TOPICS
+    ]
+
+
+def audited(access: Access) -> list[str]:
+    return [line for line in access.world.node.trace if line.startswith("audit ")]

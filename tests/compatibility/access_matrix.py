@@ -28,7 +28,8 @@ from tests.compatibility.access_client import (
     remove_rules,
     rule,
 )
-from tests.compatibility.access_requests import TOPICS, Asked, requests
+from tests.compatibility.access_coordinators import TOPICS, Asked
+from tests.compatibility.access_requests import requests
 
 SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",

@@ -1,10 +1,7 @@
 """A request of each API, for the matrix of access: each names what may be seen and what is hidden."""
 
-from typing import NamedTuple
-
 from sparklog.record.batch import build_batch
 from sparklog.wire.messages import (
-    add_offsets_to_txn,
     add_partitions_to_txn,
     alter_client_quotas,
     alter_configs,
@@ -12,7 +9,6 @@ from sparklog.wire.messages import (
     alter_replica_log_dirs,
     alter_user_scram_credentials,
     consumer_group_describe,
-    consumer_group_heartbeat,
     create_acls,
     create_partitions,
     create_topics,
@@ -32,41 +28,25 @@ from sparklog.wire.messages import (
     describe_transactions,
     describe_user_scram_credentials,
     elect_leaders,
-    end_txn,
     fetch,
     find_coordinator,
-    heartbeat,
     incremental_alter_configs,
     init_producer_id,
-    join_group,
-    leave_group,
     list_config_resources,
     list_groups,
     list_offsets,
     list_partition_reassignments,
     list_transactions,
     metadata,
-    offset_commit,
-    offset_delete,
     offset_fetch,
     offset_for_leader_epoch,
     produce,
-    sync_group,
-    txn_offset_commit,
     unregister_broker,
     update_features,
     write_txn_markers,
 )
 from sparklog.wire.schema import Message
-
-
-class Asked(NamedTuple):
-    request: Message
-    reply: type[Message]
-    version: int | None = None
-
-
-TOPICS = ("seen", "hidden")
+from tests.compatibility.access_coordinators import TOPICS, Asked, of_group, of_transaction
 
 
 def requests(cell: str) -> dict[str, Asked]:
@@ -134,7 +114,7 @@ def requests(cell: str) -> dict[str, Asked]:
         **{
             f"{api} of {one}": asked
             for one in TOPICS
-            for api, asked in {**_of_group(one), **_of_transaction(one)}.items()
+            for api, asked in {**of_group(one), **of_transaction(one)}.items()
         },
         "DescribeGroups": Asked(
             describe_groups.DescribeGroupsRequest(list(TOPICS), include_authorized_operations=True),
@@ -356,7 +336,9 @@ def requests(cell: str) -> dict[str, Asked]:
             alter_client_quotas.AlterClientQuotasResponse,
         ),
         "DescribeUserScramCredentials": Asked(
-            describe_user_scram_credentials.DescribeUserScramCredentialsRequest(None),
+            describe_user_scram_credentials.DescribeUserScramCredentialsRequest(
+                [describe_user_scram_credentials.UserName("none")]
+            ),
             describe_user_scram_credentials.DescribeUserScramCredentialsResponse,
         ),
         "AlterUserScramCredentials": Asked(
@@ -415,101 +397,3 @@ def _fetch(replica: int) -> Message:
             for one in TOPICS
         ],
     )
-
-
-def _of_group(group: str) -> dict[str, Asked]:
-    return {
-        "OffsetCommit": Asked(
-            offset_commit.OffsetCommitRequest(
-                group_id=group,
-                generation_id_or_member_epoch=-1,
-                topics=[
-                    offset_commit.OffsetCommitRequestTopic(
-                        name=one,
-                        partitions=[offset_commit.OffsetCommitRequestPartition(0, committed_offset=0)],
-                    )
-                    for one in TOPICS
-                ],
-            ),
-            offset_commit.OffsetCommitResponse,
-            8,
-        ),
-        "OffsetDelete": Asked(
-            offset_delete.OffsetDeleteRequest(
-                group,
-                [
-                    offset_delete.OffsetDeleteRequestTopic(
-                        one, [offset_delete.OffsetDeleteRequestPartition(0)]
-                    )
-                    for one in TOPICS
-                ],
-            ),
-            offset_delete.OffsetDeleteResponse,
-        ),
-        "JoinGroup": Asked(
-            join_group.JoinGroupRequest(group, 10_000, 10_000, "unknown", None, "consumer", []),
-            join_group.JoinGroupResponse,
-            4,
-        ),
-        "SyncGroup": Asked(sync_group.SyncGroupRequest(group, 1, "unknown"), sync_group.SyncGroupResponse, 3),
-        "Heartbeat": Asked(heartbeat.HeartbeatRequest(group, 1, "unknown"), heartbeat.HeartbeatResponse, 3),
-        "LeaveGroup": Asked(
-            leave_group.LeaveGroupRequest(
-                group_id=group, members=[leave_group.MemberIdentity(member_id="unknown")]
-            ),
-            leave_group.LeaveGroupResponse,
-            4,
-        ),
-        "ConsumerGroupHeartbeat": Asked(
-            consumer_group_heartbeat.ConsumerGroupHeartbeatRequest(
-                group, "unknown", 5, subscribed_topic_names=list(TOPICS)
-            ),
-            consumer_group_heartbeat.ConsumerGroupHeartbeatResponse,
-        ),
-    }
-
-
-def _of_transaction(transactional_id: str) -> dict[str, Asked]:
-    return {
-        "AddPartitionsToTxn": Asked(
-            add_partitions_to_txn.AddPartitionsToTxnRequest(
-                v3_and_below_transactional_id=transactional_id,
-                v3_and_below_producer_id=10**6,
-                v3_and_below_producer_epoch=0,
-                v3_and_below_topics=[
-                    add_partitions_to_txn.AddPartitionsToTxnTopic(one, [0]) for one in TOPICS
-                ],
-            ),
-            add_partitions_to_txn.AddPartitionsToTxnResponse,
-            3,
-        ),
-        "AddOffsetsToTxn": Asked(
-            add_offsets_to_txn.AddOffsetsToTxnRequest(transactional_id, 10**6, 0, "hidden"),
-            add_offsets_to_txn.AddOffsetsToTxnResponse,
-            3,
-        ),
-        "EndTxn": Asked(end_txn.EndTxnRequest(transactional_id, 10**6, 0, True), end_txn.EndTxnResponse, 3),
-        "TxnOffsetCommit": Asked(
-            txn_offset_commit.TxnOffsetCommitRequest(
-                transactional_id=transactional_id,
-                group_id="seen",
-                producer_id=10**6,
-                producer_epoch=0,
-                topics=[
-                    txn_offset_commit.TxnOffsetCommitRequestTopic(
-                        one, [txn_offset_commit.TxnOffsetCommitRequestPartition(0, 0)]
-                    )
-                    for one in TOPICS
-                ],
-            ),
-            txn_offset_commit.TxnOffsetCommitResponse,
-            3,
-        ),
-        "InitTransactions": Asked(
-            init_producer_id.InitProducerIdRequest(
-                transactional_id=f"{transactional_id}-new", transaction_timeout_ms=1000
-            ),
-            init_producer_id.InitProducerIdResponse,
-            4,
-        ),
-    }

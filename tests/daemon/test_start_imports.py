@@ -19,7 +19,7 @@ from sparklog_server.broker.dispatch_groups import GROUPS
 from sparklog_server.broker.dispatch_records import RECORDS
 from sparklog_server.broker.dispatch_transactions import TRANSACTIONS
 
-MODULES_MAX = 403
+MODULES_MAX = 407
 LATER = (
     "asyncio",
     "hmac",
@@ -44,6 +44,8 @@ LATER = (
     "sparklog_server.coordinator.txn.shard",
     "sparklog_server.log.examine_directory",
     "sparklog_server.log.repair",
+    "sparklog_server.security.audit",
+    "sparklog_server.security.authorizer",
     "sparklog_server.simulation",
     "sparklog.tls",
     "ssl",

@@ -36,9 +36,9 @@ def describe_user_scram_credentials(
     """The mechanisms of each user; of all users if none is named."""
     if not context.allow(call, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        return DescribeUserScramCredentialsResponse(
-            error_code=code, error_message="Cluster authorization failed."
-        )
+        message = "Cluster authorization failed."
+        refused = [DescribeUserScramCredentialsResult("", code, message) for _ in request.users or ()]
+        return DescribeUserScramCredentialsResponse(error_code=code, error_message=message, results=refused)
     known: dict[str, list[CredentialInfo]] = {}
     for record in context.image.carried.values():
         if isinstance(record, UserScramCredentialRecord):
