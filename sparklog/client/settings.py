@@ -7,7 +7,6 @@ no effect here warn once; unknown keys are errors that name the nearest known ke
 """
 
 import re
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Final, Literal, Self, get_args, get_origin
 
@@ -15,6 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from sparklog.client.security_options import SecurityOptions, SecurityProtocol, TokenCallback
+from sparklog.client.without_effect import WITHOUT_EFFECT, has_no_effect
 from sparklog.errors import SettingsError
 from sparklog.tls.keys import PROTOCOLS, TlsKeys, check_store_type
 
@@ -187,7 +187,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
         value.
         """
         return cls._of(
-            {key.replace(".", "_"): value for key, value in mapping.items() if not _has_no_effect(key)}
+            {key.replace(".", "_"): value for key, value in mapping.items() if not has_no_effect(key)}
         )
 
     @classmethod
@@ -199,7 +199,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
             key = name.replace("_", ".")
             if name not in taken and name in cls.__struct_fields__:
                 raise SettingsError(f"{name} is not a setting of a {role}")
-            if not _has_no_effect(key):
+            if not has_no_effect(key):
                 kept[name] = value
         return cls._of(kept)
 
@@ -302,74 +302,12 @@ class ConsumerOptions(CommonOptions, total=False):
 
 _ROLES: Final = {"producer": ProducerOptions, "consumer": ConsumerOptions, "admin": AdminOptions}
 
-_WITHOUT_EFFECT = """
-auto.include.jmx.reporter bootstrap.controllers client.dns.lookup config.providers
-default.list.key.serde.inner default.list.key.serde.type default.list.value.serde.inner
-default.list.value.serde.type enable.metrics.push interceptor.classes key.deserializer key.serializer
-metadata.max.idle.ms metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms
-partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms partitioner.class
-rebalance.timeout.ms sasl.client.callback.handler.class sasl.kerberos.kinit.cmd
-sasl.kerberos.min.time.before.relogin sasl.kerberos.service.name sasl.kerberos.ticket.renew.jitter
-sasl.kerberos.ticket.renew.window.factor sasl.login.callback.handler.class sasl.login.class
-sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor
-sasl.login.refresh.window.jitter sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms
-sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud
-sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.iss
-sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds
-sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file
-sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.private.key.passphrase
-sasl.oauthbearer.assertion.template.file sasl.oauthbearer.clock.skew.seconds
-sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer sasl.oauthbearer.header.urlencode
-sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
-sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
-sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope.claim.name
-sasl.oauthbearer.sub.claim.name security.providers share.acknowledgement.mode share.acquire.mode
-ssl.engine.factory.class ssl.keymanager.algorithm ssl.protocol ssl.provider ssl.secure.random.implementation
-ssl.trustmanager.algorithm transaction.two.phase.commit.enable value.deserializer value.serializer
-"""
-WITHOUT_EFFECT: Final = frozenset(_WITHOUT_EFFECT.split())
-"""Keys that Kafka's clients know and that change nothing here."""
-MEMBERS_ONLY: Final = frozenset(
-    {
-        *(
-            "group.id",
-            "group.instance.id",
-            "group.protocol",
-            "group.remote.assignor",
-            "partition.assignment.strategy",
-        ),
-        *(
-            "session.timeout.ms",
-            "heartbeat.interval.ms",
-            "max.poll.interval.ms",
-            "enable.auto.commit",
-            "auto.commit.interval.ms",
-        ),
-    }
-)
-"""Keys that change something only for who joins a group."""
-
 _SECRET: Final = re.compile(r"password|passphrase|secret|jaas|keystore_key$|callback")
-_warned: set[str] = set()
 
 
 def is_secret(name: str) -> bool:
     """Whether the value of this field must not be shown."""
     return _SECRET.search(name.replace(".", "_")) is not None
-
-
-def _has_no_effect(key: str) -> bool:
-    if key not in WITHOUT_EFFECT and not key.startswith("metrics.context."):
-        return False
-    warn_without_effect(key)
-    return True
-
-
-def warn_without_effect(key: str) -> None:
-    """Warn once for each setting of Kafka's clients that has no effect here."""
-    if key not in _warned:
-        _warned.add(key)
-        warnings.warn(f"the setting {key} is known, but has no effect in sparklog", UserWarning, stacklevel=4)
 
 
 def _value(cls: type[ClientSettings], name: str, value: object) -> object:

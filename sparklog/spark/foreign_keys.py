@@ -1,7 +1,7 @@
 """Option names that sparklog does not define: accepted, refused with the remedy, or warned of.
 
 Accepted are the keys that Spark adds, and options of Spark's Kafka connector that have no effect here.
-Refused are options that would change where records go or how they are secured, if sparklog does not support
+Refused are options that would change where records go or how they are read, if sparklog does not support
 them. An unknown key is refused if it is similar to an option, or has a prefix of sparklog or of the
 connector, because a misspelt option must not be ignored silently. Any other unknown key causes a warning:
 the platform that runs the query may have added it.
@@ -46,11 +46,6 @@ _FORBIDDEN: Mapping[str, str] = MappingProxyType(
         "kafka.partitioner.ignore.keys": "it would not affect partitions: write a column `partition`",
     }
 )
-_NO_SECURITY: Final = (
-    "it would secure nothing, because sparklog connects to brokers without TLS: remove it and use a listener "
-    "without TLS, on a network that you trust"
-)
-_FORBIDDEN_PREFIXES: Mapping[str, str] = MappingProxyType({"kafka.ssl.": _NO_SECURITY})
 _OUR_PREFIXES: Final = ("sparklog.", "kafka", "fetchoffset.")
 """An unknown key with one of these prefixes is meant for this format."""
 _CLOSE: Final = 0.7
@@ -65,10 +60,7 @@ def is_let_through(key: str) -> bool:
 
 def refuse_forbidden(key: str) -> None:
     """Raises SettingsError for an option that cannot be set."""
-    lower = key.lower()
-    why = _FORBIDDEN.get(lower) or next(
-        (why for prefix, why in _FORBIDDEN_PREFIXES.items() if lower.startswith(prefix)), None
-    )
+    why = _FORBIDDEN.get(key.lower())
     if why is not None:
         raise SettingsError(f"option {key!r} cannot be set: {why}")
 
@@ -95,5 +87,5 @@ def without_effect() -> Mapping[str, str]:
 
 
 def refused() -> Mapping[str, str]:
-    """The options that cannot be set, with the reason; `*` at the end of a name stands for any suffix."""
-    return {**_FORBIDDEN, **{f"{prefix}*": why for prefix, why in _FORBIDDEN_PREFIXES.items()}}
+    """The options that cannot be set, with the reason."""
+    return _FORBIDDEN

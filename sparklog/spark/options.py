@@ -10,7 +10,8 @@ all other keys.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
-from sparklog.client.settings import MEMBERS_ONLY, ClientSettings, warn_without_effect
+from sparklog.client.settings import ClientSettings
+from sparklog.client.without_effect import MEMBERS_ONLY, warn_without_effect
 from sparklog.errors import SettingsError
 from sparklog.model import TopicPartition
 from sparklog.spark import foreign_keys, positions

@@ -23,12 +23,26 @@ from sparklog_server.metadata.records import UserScramCredentialRecord
 from sparklog_server.security.sasl import ServerMachine
 
 if TYPE_CHECKING:
+    from sparklog_server.broker.opening import Parts
     from sparklog_server.security.oauth import OAuthRules
     from sparklog_server.security.scram import ScramCredential, TokenFound
 
 _JAAS: Final = "sasl.jaas.config"
 _MECHANISMS: Final = "sasl.enabled.mechanisms"
 _KEY_BYTES: Final = 32
+
+
+def begin(parts: "Parts", read: Callable[[str], bytes], trace: Callable[..., None]) -> "Authentication":
+    """The SASL listeners of this node, whose links log in from now on. Raises SettingsError."""
+    parts.links.logins = LinkLogins(parts.live, parts.entropy, trace)
+    return Authentication(
+        parts.live,
+        lambda: parts.quorum.image,
+        cluster_id=parts.cluster_id,
+        entropy=parts.entropy,
+        read=read,
+        trace=trace,
+    )
 
 
 class Authentication:

@@ -118,15 +118,7 @@ class Broker:
         if uses_sasl(settings):
             from sparklog_server.broker import authentication  # a node without SASL imports no machines
 
-            sessions.authentication = authentication.Authentication(
-                parts.live,
-                lambda: parts.quorum.image,
-                cluster_id=parts.cluster_id,
-                entropy=parts.entropy,
-                read=read,
-                trace=trace,
-            )
-            parts.links.logins = authentication.LinkLogins(parts.live, parts.entropy, trace)
+            sessions.authentication = authentication.begin(parts, read, trace)
         self._replication: Replication | None = None
         if not parts.quorum.is_alone:
             from sparklog_server.broker.controller_link import ControllerLink  # a node alone needs none

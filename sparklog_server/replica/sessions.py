@@ -85,9 +85,9 @@ class StandingPart:
     def is_throttled(self) -> bool:
         """Whether the follower is sent no records for now: it is not in the ISR, and a quota is used up."""
         session, partition = self.session, self.partition
-        if session.throttled is None or partition is None or self not in session.outside:
-            return False
-        return session.throttled(partition.topic_partition)
+        throttled = session.throttled
+        assert throttled is not None, "asked only where replication may be throttled"
+        return partition is not None and self in session.outside and throttled(partition.topic_partition)
 
     @property
     def has_news(self) -> bool:
@@ -98,8 +98,13 @@ class StandingPart:
         if partition is None or self.error or self.diverging is not None:
             return True
         asked, log = self.asked, partition.log
+        has_quota = self.session.throttled is not None
         return (
-            (asked.fetch_offset < log.log_end_offset and not self.is_awaiting and not self.is_throttled)
+            (
+                asked.fetch_offset < log.log_end_offset
+                and not self.is_awaiting
+                and not (has_quota and self.is_throttled)
+            )
             or asked.fetch_offset < log.log_start_offset
             or max(asked.high_watermark, self.told_high_watermark) < partition.high_watermark
             or self.told_log_start not in (UNKNOWN, log.log_start_offset)

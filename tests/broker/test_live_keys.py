@@ -10,6 +10,7 @@ from sparklog_server.broker.log_settings import cleaning_limits
 from sparklog_server.config.keys import Key, Kind, Update, text_of
 from sparklog_server.config.layers import default_of
 from sparklog_server.config.settings import BrokerSettings, broker_keys, key_of
+from sparklog_server.config.tls_settings import tls_keys
 from sparklog_server.config.topic_settings import topic_keys_of_broker
 from sparklog_server.metadata.image import BROKER_RESOURCE, MetadataImage
 from sparklog_server.metadata.records import ConfigRecord
@@ -26,6 +27,7 @@ ASKED_WHEN_NEEDED = {
     "sasl.mechanism.inter.broker.protocol": "at each new link: tests/broker/test_sasl.py",
     "sparklog.ack.flush": "by each partition when topics are reconfigured",
     "unclean.leader.election.enable": "by the controller at each election",
+    **dict.fromkeys(tls_keys(), "by the listeners' certificates: tests/daemon/test_tls.py"),
 }
 LIVE = sorted(
     name

@@ -4,14 +4,14 @@ import warnings
 
 import pytest
 
-from sparklog.client import settings as module
+from sparklog.client import without_effect as module
 from sparklog.client.settings import (
-    WITHOUT_EFFECT,
     AdminOptions,
     ClientSettings,
     ConsumerOptions,
     ProducerOptions,
 )
+from sparklog.client.without_effect import WITHOUT_EFFECT
 from sparklog.errors import SettingsError
 
 

@@ -76,9 +76,17 @@ def test_a_key_that_a_platform_adds_warns_once_and_fails_nothing(name: str) -> N
         Options.parse({**SERVERS, name: "x"})
 
 
-@pytest.mark.parametrize("name", ["kafka.ssl.truststore.location", "kafka.SSL.key.password"])
-def test_a_lone_security_setting_is_refused_since_it_would_secure_nothing(name: str) -> None:
-    assert f"option {name!r} cannot be set: it would secure nothing" in refusal(**{name: "x"})
+def test_tls_options_reach_the_client_without_their_secret_in_a_text() -> None:
+    given = {
+        "kafka.security.protocol": "SSL",
+        "kafka.ssl.truststore.location": "/etc/ca.pem",
+        "kafka.ssl.keystore.location": "/etc/client.p12",
+        "kafka.ssl.keystore.password": "hunter2",
+    }
+    options = Options.parse({**SERVERS, **given})
+    assert options.client.tls.truststore_location == "/etc/ca.pem"
+    assert options.client.tls.keystore_password == "hunter2"
+    assert "hunter2" not in repr(options)
 
 
 def test_sasl_options_reach_the_client_as_spark_users_write_them() -> None:

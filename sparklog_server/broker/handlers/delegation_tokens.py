@@ -98,8 +98,8 @@ def _may_request(call: Call) -> bool:
 def _may_see(context: Context, call: Call, token: DelegationTokenRecord) -> bool:
     return (
         is_owner_or_renewer(token, call.principal)
-        or context.allow(call, Operation.DESCRIBE, Resource.DELEGATION_TOKEN, token.token_id)
-        or context.allow(call, Operation.DESCRIBE_TOKENS, Resource.USER, token.owner)
+        or context.may(call, Operation.DESCRIBE, Resource.DELEGATION_TOKEN, token.token_id)
+        or context.may(call, Operation.DESCRIBE_TOKENS, Resource.USER, token.owner)
     )
 
 

@@ -256,7 +256,8 @@ class _ParkedReplicaFetch:
                 raise PartitionUnavailable(ErrorCode.OFFSET_OUT_OF_RANGE)
             data.high_watermark = partition.high_watermark
             data.log_start_offset = log.log_start_offset
-            if start < end and not part.is_awaiting and not part.is_throttled:
+            is_held = part.is_awaiting or (part.session.throttled is not None and part.is_throttled)
+            if start < end and not is_held:
                 most = min(asked.partition_max_bytes, room)
                 tail = log.tail(start)
                 if tail is not None and len(tail) <= most:
