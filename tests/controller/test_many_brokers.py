@@ -162,8 +162,9 @@ def _check_elected(image: MetadataImage) -> None:
 
 
 def _check_epochs(before: MetadataImage, after: MetadataImage, records: Sequence[Message]) -> None:
-    """A broker epoch rises with a new incarnation; a partition epoch by one with every record, and the leader
-    epoch with every change of the leader. A broker that joins an ISR is active.
+    """A broker epoch rises with a new incarnation, and with one that brings a log directory which was not
+    there; a partition epoch by one with every record, and the leader epoch with every change of the leader. A
+    broker that joins an ISR is active.
     """
     changes = Counter(
         (one.topic_id, one.partition_id) for one in records if isinstance(one, PartitionChangeRecord)
@@ -173,7 +174,9 @@ def _check_epochs(before: MetadataImage, after: MetadataImage, records: Sequence
         earlier = before.brokers.get(node_id)
         if earlier is not None:
             assert broker.epoch >= earlier.epoch
-            assert (broker.epoch > earlier.epoch) == (broker.incarnation_id != earlier.incarnation_id)
+            is_same = broker.incarnation_id == earlier.incarnation_id
+            has_all = set(broker.directories) <= set(earlier.directories)
+            assert (broker.epoch > earlier.epoch) == (not (is_same and has_all))
     for topic_id, topic in after.topics_by_id.items():
         known = before.topics_by_id.get(topic_id)
         pairs = zip(known.partitions if known else (), topic.partitions, strict=False)
