@@ -16,6 +16,7 @@ from sparklog.client.failures import AuthenticationFailed
 from sparklog.local_broker import EmbeddedBroker
 from sparklog_server.cli.client_files import read_client_file
 from sparklog_server.cli.main import main
+from sparklog_server.daemon.authority import Authority
 from tests.daemon.broker_process import PATIENCE_S, BrokerProcess, wait_until, wait_until_gone
 from tests.daemon.test_tls import connected
 
@@ -130,6 +131,34 @@ def test_the_nodes_of_a_directory_are_started_as_one_cluster(tmp_path: Path) -> 
             replicas = {part.replicas for part in admin.describe_topics(["t"])["t"].partitions}
         assert {frozenset(one) for one in replicas} == {frozenset({1, 2, 3})}
         assert written_and_read(python(directory), "t") == [b"one"]
+
+
+def test_a_broker_joins_with_a_certificate_and_the_settings_of_a_client(tmp_path: Path) -> None:
+    directory = init(tmp_path / "c")
+    authority = Authority.read(directory / "ca.pem", directory / "ca-key.pem")
+    (directory / "joins.pem").write_bytes(authority.issue("node-2", ("127.0.0.1",)))
+    text = (directory / "node-1.properties").read_text()
+    users = "super.users=User:admin;User:CN=node-1;User:CN=node-2"
+    joining = (
+        ("node-1.pem", "joins.pem"),
+        (re.search("listeners=.*", text)[0], "listeners=CLIENT://127.0.0.1:0,BROKER://127.0.0.1:0"),  # type: ignore[index]
+        (re.search("super.users=.*", text)[0], users),  # type: ignore[index]
+        (f"log.dirs={directory}/node-1", f"log.dirs={directory}/joins"),
+        ("node.id=1\n", ""),
+        ("process.roles=broker,controller\n", ""),
+    )
+    for before, after in joining:
+        assert before in text
+        text = text.replace(before, after)
+    (directory / "joins.properties").write_text(text)
+    with started(directory, "--set", users) as node:
+        servers = node.bootstrap_servers()
+        config = ("--config", str(directory / "joins.properties"))
+        client = ("--command-config", str(directory / "client.conf"))
+        with BrokerProcess("--join", servers, *config, *client) as joins:
+            joins.address()
+            with Admin(**python(directory)) as admin:
+                wait_until(lambda: {one.node_id for one in admin.describe_cluster().nodes} == {1, 2})
 
 
 @pytest.mark.parametrize(
