@@ -176,6 +176,25 @@ def test_a_directory_without_nodes_and_options_beside_it_are_refused(
     assert said in capfd.readouterr().err
 
 
+@pytest.mark.timeout(120)
+def test_three_nodes_use_renewed_certificates_while_a_producer_writes() -> None:
+    def ports() -> list[int]:
+        return [int(one.rpartition(":")[2]) for one in cluster.bootstrap_servers.split(",")]
+
+    with embedded(secure=True, nodes=3, sparklog_ssl_reload_interval_ms=50) as cluster:
+        before = {port: served_certificate(port) for port in ports()}
+        with Admin(**cluster.client_settings) as admin:
+            admin.create_topics({"t": 3})
+        with Producer(**dict(cluster.client_settings), retries=0) as producer:  # type: ignore[arg-type]
+            sent = [producer.send("t", value=b"%d" % number) for number in range(100)]
+            assert main(["certificates", "renew", str(cluster.data_dir)]) == 0
+            wait_until(lambda: all(served_certificate(port) != before[port] for port in ports()))
+            sent += [producer.send("t", value=b"%d" % number) for number in range(100)]
+            producer.flush()
+            assert len([one.result() for one in sent]) == 200
+        assert "certificates-refused" not in cluster.log()
+
+
 # -- for tests
 
 
