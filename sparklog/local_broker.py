@@ -19,9 +19,12 @@ import weakref
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from sparklog.errors import SparklogError
+
+if TYPE_CHECKING:
+    from sparklog.client.settings import CommonOptions
 
 START_S_MAX: Final = 30.0
 STOP_S_MAX: Final = 10.0
@@ -41,15 +44,26 @@ class EmbeddedBroker:
     unless the caller set `data_dir`, which stays. With several nodes, the child is their supervisor, which
     starts a node again when it ends; `bootstrap_servers` has the address of each node, and `pids` has the
     process of each at the start, in order of node ids.
+
+    A secure broker is one that `sparklog init --secure` prepares in `data_dir`: `client_settings` has its
+    address, authority and administrator, and `data_dir` the same for other clients, in `client.properties`
+    and `client.conf`.
     """
 
     bootstrap_servers: str
+    client_settings: "CommonOptions"
+    """The arguments with which a Producer, Consumer or Admin connects."""
     data_dir: Path
     pid: int
     pids: tuple[int, ...]
 
     def __init__(
-        self, settings: Mapping[str, Setting], *, nodes: int = 1, data_dir: Path | None = None
+        self,
+        settings: Mapping[str, Setting],
+        *,
+        nodes: int = 1,
+        data_dir: Path | None = None,
+        secure: bool = False,
     ) -> None:
         _require_server()
         directory = Path(tempfile.mkdtemp(prefix="sparklog-"))
@@ -57,7 +71,7 @@ class EmbeddedBroker:
         self._log_path = directory / "broker.log"
         with self._log_path.open("wb") as log:
             self._child = subprocess.Popen(
-                _command(directory, self.data_dir, settings, nodes),
+                _command(directory, self.data_dir, settings, nodes, is_secure=secure),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -69,14 +83,18 @@ class EmbeddedBroker:
                 start_new_session=True,
             )
         self.pid = self._child.pid
+        self._is_supervised = nodes > 1 or secure
         # Runs once: at close, when the object is collected, or at the end of the interpreter.
         self._end = weakref.finalize(self, _end, self._child, directory, os.getpid())
         try:
             ready = self._wait_until_ready()
             self.bootstrap_servers = ready["listen"]
-            self.pids = tuple(int(pid) for pid in ready["pid" if nodes == 1 else "pids"].split(","))
+            self.pids = tuple(int(pid) for pid in ready["pids" if self._is_supervised else "pid"].split(","))
+            self.client_settings = {"bootstrap_servers": self.bootstrap_servers}
+            if secure:
+                self.client_settings = _client_settings(self.data_dir)
             if nodes > 1:
-                _wait_until_known(self.bootstrap_servers.split(","))
+                _wait_until_known(self.bootstrap_servers.split(","), self.client_settings)
         except BaseException:
             self._end()
             raise
@@ -87,7 +105,7 @@ class EmbeddedBroker:
 
     def kill(self) -> None:
         """End every node as a crash would, at once; `data_dir` stays as it is until `close`."""
-        self._child.send_signal(signal.SIGKILL if len(self.pids) == 1 else signal.SIGQUIT)
+        self._child.send_signal(signal.SIGQUIT if self._is_supervised else signal.SIGKILL)
         self._child.wait()
 
     def close(self) -> None:
@@ -117,13 +135,22 @@ class EmbeddedBroker:
         return words
 
 
-def _wait_until_known(addresses: list[str]) -> None:
+def _client_settings(data_dir: Path) -> "CommonOptions":
+    """The settings of the administrator of a secure cluster."""
+    import tomllib  # at its only use
+
+    settings: CommonOptions = tomllib.loads((data_dir / "client.toml").read_text())  # type: ignore[assignment]
+    return settings
+
+
+def _wait_until_known(addresses: list[str], settings: "CommonOptions") -> None:
     """Wait until every node shows every other one: each learns a moment later that the others are ready."""
     from sparklog.client.admin import Admin  # at its only use: one broker is known to itself
 
     until_s = time.monotonic() + START_S_MAX
     for address in addresses:
-        with Admin(bootstrap_servers=address) as admin:
+        own: CommonOptions = {**settings, "bootstrap_servers": address}
+        with Admin(**own) as admin:
             while len(admin.describe_cluster().nodes) < len(addresses):
                 if time.monotonic() > until_s:
                     raise BrokerNotStarted(f"the node at {address} does not show all nodes of the cluster")
@@ -131,16 +158,24 @@ def _wait_until_known(addresses: list[str]) -> None:
 
 
 def embedded(
-    *, nodes: int = 1, data_dir: str | os.PathLike[str] | None = None, **settings: Setting
+    *,
+    nodes: int = 1,
+    data_dir: str | os.PathLike[str] | None = None,
+    secure: bool = False,
+    **settings: Setting,
 ) -> EmbeddedBroker:
     """Start a private broker, or a cluster of several nodes, and return once it accepts requests.
 
-    `settings` are broker settings by Kafka's names with `_` for `.`: `embedded(num_partitions=4,
-    sparklog_ack_flush="never")`. Raises ImportError without the `server` extra, and BrokerNotStarted with the
-    end of the child's log.
+    With `secure`, clients connect by TLS with a password, access rules apply, and `client_settings` is the
+    administrator: `Producer(**broker.client_settings)`. `settings` are broker settings by Kafka's names with
+    `_` for `.`: `embedded(num_partitions=4, sparklog_ack_flush="never")`. Raises ImportError without the
+    `server` extra, and BrokerNotStarted with the end of the child's log.
     """
     return EmbeddedBroker(
-        settings, nodes=nodes, data_dir=None if data_dir is None else Path(data_dir).absolute()
+        settings,
+        nodes=nodes,
+        data_dir=None if data_dir is None else Path(data_dir).absolute(),
+        secure=secure,
     )
 
 
@@ -158,15 +193,20 @@ def _require_server() -> None:
         )
 
 
-def _command(directory: Path, data_dir: Path, settings: Mapping[str, Setting], nodes: int) -> list[str]:
+def _command(
+    directory: Path, data_dir: Path, settings: Mapping[str, Setting], nodes: int, *, is_secure: bool
+) -> list[str]:
     # -P: a file in the working directory must not shadow a module of sparklog. PYTHONPATH gives the child
     # the path of this process.
     run = "import sys; from sparklog_server.cli.main import main; sys.exit(main())"
-    if nodes == 1:
-        verb = ["start", "--listen", "127.0.0.1:0"]
+    several = ["cluster", "start", "--nodes", str(nodes), "--base-port", "0"]
+    if is_secure:
+        verb = [*several, "--init", "--config-dir", str(data_dir)]
+    elif nodes == 1:
+        verb = ["start", "--listen", "127.0.0.1:0", "--data-dir", str(data_dir)]
     else:
-        verb = ["cluster", "start", "--nodes", str(nodes), "--base-port", "0"]
-    command = [sys.executable, "-P", "-c", run, *verb, "--data-dir", str(data_dir)]
+        verb = [*several, "--data-dir", str(data_dir)]
+    command = [sys.executable, "-P", "-c", run, *verb]
     command += ["--owner-pid", str(os.getpid()), "--owned-directory", str(directory)]
     for name, value in settings.items():
         command += ["--set", f"{name.replace('_', '.')}={_text(value)}"]

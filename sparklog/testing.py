@@ -43,6 +43,17 @@ def sparklog_cluster() -> Iterator["EmbeddedBroker"]:
         yield cluster
 
 
+@pytest.fixture(scope="session")
+def sparklog_secure_broker() -> Iterator["EmbeddedBroker"]:
+    """A private broker with TLS, passwords and access rules for the test session; `client_settings` are the
+    arguments with which a Producer, Consumer or Admin connects as its administrator.
+    """
+    from sparklog.local_broker import embedded
+
+    with embedded(secure=True) as broker:
+        yield broker
+
+
 @pytest.fixture
 def sparklog_topic(sparklog_broker: "EmbeddedBroker", request: pytest.FixtureRequest) -> str:
     """The name of a topic with one partition, created for this test and named after it."""

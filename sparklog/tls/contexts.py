@@ -6,7 +6,6 @@ temporary one that only this user can read.
 
 import os
 import ssl
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -133,6 +132,8 @@ def _file_of(content: str) -> Iterator[str]:
         finally:
             os.close(descriptor)
     else:
+        import tempfile  # a sixth of the imports of a context, and not needed on Linux
+
         with tempfile.NamedTemporaryFile("w") as file:
             file.write(content)
             file.flush()

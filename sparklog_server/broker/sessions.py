@@ -70,9 +70,7 @@ class Sessions:
         self.deadline_us: Micros | None = None  # the next time for `tick`
         self.mute_changes: dict[SessionId, bool] = {}
         self._newest_served = newest_served
-        self._of_controllers = (
-            _apis_of_controllers() if live.settings.controller_listener_names else _NO_CONTROLLERS
-        )
+        self._of_controllers = _NO_CONTROLLERS  # until the first session of a controller listener
         self._live = live
         self._quotas = quotas
         self._effects = effects
@@ -118,6 +116,8 @@ class Sessions:
             groups=groups,
             is_controller=listener in settings.controller_listener_names,
         )
+        if session.is_controller and self._of_controllers is _NO_CONTROLLERS:
+            self._of_controllers = _apis_of_controllers()
         if self.authentication is not None:
             session.authentication = self.authentication.begin(listener)
             if session.authentication is not None:
@@ -391,7 +391,7 @@ class Sessions:
 
 
 def _apis_of_controllers() -> tuple[Handlers, Mapping[int, int]]:
-    """The handlers of a listener of controllers, which a node alone does not import, and its APIs."""
+    """The handlers of a listener of controllers, most of the modules of a start, and its APIs."""
     from sparklog_server.broker.dispatch_controller import CONTROLLER, NEWEST_OF_CONTROLLER
 
     return CONTROLLER, NEWEST_OF_CONTROLLER

@@ -1,11 +1,24 @@
 """`sparklog cluster start`: several nodes on this machine, in the foreground."""
 
 import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from sparklog_server.daemon.local_cluster import Reserve
+
 
 @click.command()
+@click.option(
+    "--config-dir",
+    metavar="DIR",
+    type=click.Path(file_okay=False),
+    help="Start the nodes of the files DIR/node-<id>.properties, which `sparklog init --secure` writes.",
+)
 @click.option("--nodes", metavar="N", type=int, default=3, show_default=True, help="Start this many nodes.")
 @click.option(
     "--data-dir",
@@ -31,13 +44,18 @@ import click
     "--owner-pid", type=int, hidden=True, help="Stop when this parent process is gone or standard input ends."
 )
 @click.option("--owned-directory", hidden=True, help="Remove this directory at the end.")
+@click.option("--init", "is_init", is_flag=True, hidden=True, help="Write the files of --config-dir if none.")
+@click.pass_context
 def start(
+    context: click.Context,
+    config_dir: str | None,
     nodes: int,
     data_dir: str | None,
     base_port: int,
     assignments: tuple[str, ...],
     owner_pid: int | None,
     owned_directory: str | None,
+    is_init: bool,
 ) -> int:
     """Run a cluster of several nodes on this machine until SIGTERM, SIGHUP or Ctrl-C.
 
@@ -48,11 +66,13 @@ def start(
         raise click.UsageError(
             "sparklog does not run under python -O: it needs its assertions to protect the data"
         )
+    if config_dir is not None and not is_init:
+        _refuse_beside_files(context)
     import gc
 
     gc.disable()
     from sparklog_server.config.load import Loaded
-    from sparklog_server.daemon.local_cluster import open_cluster
+    from sparklog_server.daemon.local_cluster import LocalCluster, open_cluster
     from sparklog_server.daemon.logs import TraceLog
     from sparklog_server.daemon.node import REFUSALS, refusal_text, run_node
     from sparklog_server.daemon.supervisor import Ports, Supervisor
@@ -65,20 +85,28 @@ def start(
             log.trace("refused", reason=refusal_text(error))
             return 1
 
-    if data_dir is None:
+    if data_dir is None and config_dir is None:
         import tempfile
 
         owned_directory = data_dir = tempfile.mkdtemp(prefix="sparklog-cluster-")
+
+    def opened(reserve: "Reserve") -> LocalCluster:
+        if config_dir is not None:
+            from pathlib import Path
+
+            from sparklog_server.daemon.secure_cluster import open_secure
+
+            if is_init:
+                _init(Path(config_dir), nodes, base_port, assignments, reserve)
+            return open_secure(OsDisk(), Path(config_dir), assignments)
+        assert data_dir is not None
+        return open_cluster(
+            OsDisk(), data_dir, count=nodes, base_port=base_port, assignments=assignments, reserve=reserve
+        )
+
     try:
         ports = Ports()
-        cluster = open_cluster(
-            OsDisk(),
-            data_dir,
-            count=nodes,
-            base_port=base_port,
-            assignments=assignments,
-            reserve=ports.reserve,
-        )
+        cluster = opened(ports.reserve)
         ports.hand_over()
         # The nodes share the objects of the imported modules as long as no collector writes to them.
         gc.freeze()
@@ -92,3 +120,34 @@ def start(
             import shutil
 
             shutil.rmtree(owned_directory, ignore_errors=True)
+
+
+def _refuse_beside_files(context: click.Context) -> None:
+    """The files of nodes have what these options would say."""
+    for name in ("nodes", "data_dir", "base_port"):
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            option = f"--{name.replace('_', '-')}"
+            raise click.UsageError(
+                f"{option} and --config-dir exclude each other: the files of nodes have it"
+            )
+
+
+def _init(
+    directory: "Path", nodes: int, base_port: int, assignments: Sequence[str], reserve: "Reserve"
+) -> None:
+    """Write the files of a secure cluster whose ports stay reserved, unless they are there."""
+    if next(directory.glob("node-*.properties"), None) is not None:
+        return
+    from sparklog_server.cli.options import pairs
+    from sparklog_server.daemon.secure_cluster import init_secure
+    from sparklog_server.disk.os_disk import OsDisk
+
+    init_secure(
+        OsDisk(),
+        directory,
+        count=nodes,
+        hosts=(),
+        base_port=base_port,
+        reserve=reserve,
+        given=pairs(assignments, "--set"),
+    )

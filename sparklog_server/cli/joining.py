@@ -8,10 +8,11 @@ controllers are; a directory that was formatted keeps its node id.
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sparklog.client.admin import Admin
 from sparklog.client.admin_cluster import Cluster, Quorum
+from sparklog.client.settings import ClientSettings
 from sparklog.errors import SettingsError
 from sparklog.model import Millis
 from sparklog_server.broker.formatting import format_node
@@ -24,11 +25,19 @@ from sparklog_server.disk.os_disk import OsDisk
 from sparklog_server.log.identity import META_FILE, DirectoryRefused
 
 
-def join(servers: str, config: str | None, given: Sequence[str], *, is_insecure_allowed: bool) -> Loaded:
-    """The settings of a broker of that cluster, whose directories are formatted. Raises SparklogError,
-    DirectoryRefused, StorageError.
+def join(
+    servers: str,
+    client: Mapping[str, str],
+    config: str | None,
+    given: Sequence[str],
+    *,
+    is_insecure_allowed: bool,
+) -> Loaded:
+    """The settings of a broker of that cluster, which is asked with these client settings; its directories
+    are formatted. Raises SparklogError, DirectoryRefused, StorageError.
     """
-    with Admin(bootstrap_servers=servers) as admin:
+    settings = ClientSettings.from_kafka({**client, "bootstrap.servers": servers})
+    with Admin.from_settings(settings) as admin:
         cluster, quorum = admin.describe_cluster(include_fenced=True), admin.describe_quorum()
     return prepare(OsDisk(), servers, cluster, quorum, config, given, is_insecure_allowed=is_insecure_allowed)
 

@@ -26,6 +26,8 @@ INSIST_S = 1.0
 COMMANDS = {
     "start": ("start", "start"),
     "format": ("format", "format_directories"),
+    "init": ("init", "init"),
+    "certificates": ("certificates", "certificates"),
     "topics": ("topics", "topics"),
     "configs": ("configs", "configs"),
     "groups": ("groups", "groups"),

@@ -25,7 +25,9 @@ COMPLETIONS_MAX = 200
 NAMES_LIKE_MAX = 3
 PARTITION_NUMBER_MAX = (1 << 31) - 1
 
+_SERVER_DEFAULT = "127.0.0.1:9092"
 _SERVER, _SETTINGS, _FILE = "sparklog.bootstrap-server", "sparklog.settings", "sparklog.command-config"
+_SERVER_OUTSIDE = "sparklog.bootstrap-server-outside"
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -49,18 +51,18 @@ def reaches_cluster(command: Command) -> Command:
             type=click.Path(exists=True, dir_okay=False),
             expose_value=False,
             callback=keep(_FILE),
-            help="Read client settings from a Kafka properties file.",
+            help="Read client settings from a file: .conf has librdkafka's names, .toml those of Python, any "
+            "other is a Kafka properties file.",
         ),
         click.option(
             "-b",
             "--bootstrap-server",
             metavar="HOST:PORT",
-            default="127.0.0.1:9092",
             envvar="SPARKLOG_BOOTSTRAP_SERVER",
-            show_default=True,
             expose_value=False,
-            callback=keep(_SERVER),
-            help="Connect to a broker of the cluster, or to one of several separated by commas.",
+            callback=_keep_server,
+            help="Connect to a broker of the cluster, or to one of several separated by commas. [default: "
+            f"bootstrap.servers of the file, or {_SERVER_DEFAULT}]",
         ),
     ):
         command = option(command)
@@ -80,6 +82,16 @@ def keep(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
         context.meta[name] = value
 
     return keep
+
+
+def _keep_server(context: click.Context, option: click.Parameter, value: str | None) -> None:
+    """Keep the address, and apart one of the environment, before which that of a file comes."""
+    is_of_environment = (
+        option.name is not None
+        and context.get_parameter_source(option.name) is click.core.ParameterSource.ENVIRONMENT
+    )
+    context.meta[_SERVER] = None if is_of_environment else value
+    context.meta[_SERVER_OUTSIDE] = value or _SERVER_DEFAULT
 
 
 def pairs(assignments: Sequence[str], option: str) -> dict[str, str]:
@@ -106,10 +118,15 @@ def client_settings(**more: str) -> "ClientSettings":
         "client.id": "sparklog-cli",
     }
     given = patience | {name.replace("_", "."): value for name, value in more.items()}
+    given["bootstrap.servers"] = meta[_SERVER_OUTSIDE]
     if meta[_FILE] is not None:
-        given |= _properties(meta[_FILE])
+        from sparklog_server.cli.client_files import read_client_file
+
+        given |= read_client_file(meta[_FILE])
     given |= pairs(meta[_SETTINGS], "--set")
-    settings = ClientSettings.from_kafka(given | {"bootstrap.servers": meta[_SERVER]})
+    if meta[_SERVER] is not None:
+        given["bootstrap.servers"] = meta[_SERVER]
+    settings = ClientSettings.from_kafka(given)
     _check_reachable(settings.bootstrap_servers)
     return settings
 
@@ -119,19 +136,6 @@ def admin() -> "Admin":
     from sparklog.client.admin import Admin
 
     return Admin.from_settings(client_settings())
-
-
-def _properties(file: str) -> dict[str, str]:
-    """A properties file as Java reads it: `\\` continues a line, `#` and `!` begin comments."""
-    from pathlib import Path
-
-    from sparklog_server.config.load import parse_properties
-
-    try:
-        text = Path(file).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise click.BadParameter(f"{file} cannot be read: {error}", param_hint="--command-config") from None
-    return {entry.name: entry.text for entry in parse_properties(text, file)}
 
 
 def _check_reachable(servers: Sequence[str]) -> None:
@@ -235,7 +239,8 @@ def _completions(
     from sparklog.errors import SparklogError
 
     # Click may not have parsed these options yet.
-    for name, absent in ((_SERVER, "127.0.0.1:9092"), (_SETTINGS, ()), (_FILE, None)):
+    absent_values = {_SERVER: None, _SERVER_OUTSIDE: _SERVER_DEFAULT, _SETTINGS: (), _FILE: None}
+    for name, absent in absent_values.items():
         context.meta.setdefault(name, absent)
     try:
         with context, admin() as asked:

@@ -30,6 +30,13 @@ import click
     help="Join the cluster of these brokers as a broker; without --node-id, a free id is chosen.",
 )
 @click.option(
+    "--command-config",
+    "client_file",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="With --join, read the client settings by which the cluster is asked, as other commands do.",
+)
+@click.option(
     "--set",
     "assignments",
     metavar="KEY=VALUE",
@@ -51,6 +58,7 @@ def start(
     listen: str | None,
     node_id: int | None,
     servers: str | None,
+    client_file: str | None,
     assignments: tuple[str, ...],
     insecure: bool,
     owner_pid: int | None,
@@ -65,6 +73,8 @@ def start(
         raise click.UsageError(
             "sparklog does not run under python -O: it needs its assertions to protect the data"
         )
+    if client_file is not None and servers is None:
+        raise click.UsageError("--command-config needs --join")
     given = list(assignments)
     if listen is not None:
         given.append(f"listeners=PLAINTEXT://{listen}")
@@ -91,7 +101,12 @@ def start(
 
         TraceLog(sys.stderr).trace("joining", servers=servers)
         try:
-            loaded = join(servers, config, given, is_insecure_allowed=insecure)
+            client: dict[str, str] = {}
+            if client_file is not None:
+                from sparklog_server.cli.client_files import read_client_file
+
+                client = read_client_file(client_file)
+            loaded = join(servers, client, config, given, is_insecure_allowed=insecure)
         except REFUSALS as error:
             raise click.ClickException(refusal_text(error)) from error
     try:

@@ -75,7 +75,14 @@ def open_cluster(
         for port in at:
             reserve(port)
     nodes = tuple(
-        load(None, [*_defaults(count), *assignments, *_assignments(directory, index + 1, ports[index], at)])
+        load(
+            None,
+            [
+                *replication_defaults(count),
+                *assignments,
+                *_assignments(directory, index + 1, ports[index], at),
+            ],
+        )
         for index in range(count)
     )
     if kept is None:
@@ -102,7 +109,7 @@ def _kept(disk: Disk, directory: str) -> Mapping[str, str] | None:
     return found
 
 
-def _defaults(count: int) -> list[str]:
+def replication_defaults(count: int) -> list[str]:
     """The settings that the caller may change: with three nodes or more, every record is on three of them,
     and one may fail without an interruption.
     """

@@ -21,6 +21,12 @@ def test_one(sparklog_broker, sparklog_topic):
 def test_a_cluster(sparklog_cluster):
     assert len(sparklog_cluster.bootstrap_servers.split(",")) == len(sparklog_cluster.pids) == 3
 
+def test_a_secure_broker(sparklog_secure_broker):
+    settings = sparklog_secure_broker.client_settings
+    assert settings["security_protocol"] == "SASL_SSL"
+    with Producer(**settings) as producer:
+        assert producer.send("t", value=b"one").result().offset == 0
+
 def test_a_topic_is_each_tests_own(sparklog_broker, sparklog_topic):
     assert roundtrip(sparklog_broker.bootstrap_servers, sparklog_topic) == [b"one"]
 """
@@ -47,7 +53,7 @@ def test_a_projects_tests_get_a_broker_and_topics_of_their_own(tmp_path: Path) -
     program = "import sys, pytest; sys.exit(pytest.main(['-q', '-p', 'sparklog.testing', '-p', 'no:cacheprovider']))"  # noqa: E501
     done = run(program, directory=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "3 passed" in done.stdout
+    assert "4 passed" in done.stdout
 
 
 def test_loading_the_plugin_loads_nothing_else_of_weight(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from sparklog_server.broker.dispatch_administration import ADMINISTRATION
 from sparklog_server.broker.dispatch_groups import GROUPS
 from sparklog_server.broker.dispatch_records import RECORDS
 from sparklog_server.broker.dispatch_transactions import TRANSACTIONS
+from sparklog_server.cli.main import main
 
 MODULES_MAX = 407
 LATER = (
@@ -51,15 +52,24 @@ LATER = (
     "ssl",
     "traceback",
 )
+LATER_IF_SECURE = (
+    "bz2",
+    "cryptography",
+    "jwt",
+    "re2",
+    "sparklog_server.broker.dispatch_administration",
+    "sparklog_server.broker.dispatch_controller",
+    "sparklog_server.broker.dispatch_records",
+    "tempfile",
+)
 START = "from sparklog_server.cli.main import main; main()"
 
 
-def test_a_first_start_imports_only_what_its_ready_line_needs(tmp_path: Path) -> None:
-    arguments = ["start", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data")]
+def imported_by_a_start(directory: Path, *arguments: str) -> list[str]:
     with (
-        (tmp_path / "imports").open("w+") as imports,
+        (directory / "imports").open("w+") as imports,
         subprocess.Popen(
-            [sys.executable, "-X", "importtime", "-c", START, *arguments],
+            [sys.executable, "-X", "importtime", "-c", START, "start", *arguments],
             stdout=subprocess.PIPE,
             stderr=imports,
             text=True,
@@ -71,8 +81,20 @@ def test_a_first_start_imports_only_what_its_ready_line_needs(tmp_path: Path) ->
         imported = re.findall(r"^import time:[ \d|]*\| +(\S+)$", imports.read(), re.MULTILINE)
         broker.terminate()
     assert "sparklog_server.broker.broker" in imported
+    return imported
+
+
+def test_a_first_start_imports_only_what_its_ready_line_needs(tmp_path: Path) -> None:
+    imported = imported_by_a_start(tmp_path, "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data"))
     assert [name for name in LATER if name in imported] == []
     assert len(imported) <= MODULES_MAX
+
+
+def test_a_secure_start_imports_neither_cryptography_nor_handlers(tmp_path: Path) -> None:
+    assert main(["init", "--secure", str(tmp_path / "c"), "--base-port", "0"]) == 0
+    imported = imported_by_a_start(tmp_path, "--config", str(tmp_path / "c" / "node-1.properties"))
+    assert "ssl" in imported
+    assert [name for name in LATER_IF_SECURE if name in imported] == []
 
 
 def test_the_families_of_handlers_have_the_apis_that_are_imported_for_them() -> None:
