@@ -53,7 +53,8 @@ def acls() -> None:
 def add(principal: str, operations: str, resource: str, prefixed: bool, deny: bool, host: str) -> None:
     """Add rules that allow PRINCIPAL these operations on RESOURCE.
 
-    `sparklog acls add alice read,describe topic:flights`. A consumer needs read on its topic and on its group, a producer write on its topic.
+    `sparklog acls add alice read,describe topic:flights`. A consumer needs read on its topic and on its
+    group, a producer write on its topic.
     """
     from sparklog.client.admin_acls import AclRule
 
