@@ -1,15 +1,14 @@
 """Administration: topics, settings, groups, the cluster and its disks; blocking calls with typed results.
 
 `Admin` has all calls. Each family of calls has its file, imported at the first use: `admin_topics`,
-`admin_configs`, `admin_groups`, `admin_transactions`, `admin_cluster`, `admin_storage`, `admin_quotas`;
-`admin_calls` sends the requests of all of them.
+`admin_configs`, `admin_groups`, `admin_transactions`, `admin_cluster`, `admin_storage`, `admin_quotas`,
+`admin_acls`, `admin_credentials`; `admin_calls` sends the requests of all of them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
-from sparklog.client.admin_calls import Caller, ItemsFailed, settle
+from sparklog.client.admin_calls import Caller, ItemsFailed
 from sparklog.client.admin_topics import (
     EARLIEST,
     LATEST,
@@ -22,15 +21,17 @@ from sparklog.client.admin_topics import (
     Topic,
     create_partitions,
     create_topics,
+    delete_records,
     delete_topics,
     describe_topics,
-    topics_by_name,
+    list_offsets,
+    list_topics,
 )
 from sparklog.client.settings import AdminOptions, ClientSettings, IsolationLevel
-from sparklog.errors import BrokerError
-from sparklog.model import LeaderEpoch, NodeId, Offset, TopicPartition
+from sparklog.model import NodeId, Offset, TopicPartition
 
 if TYPE_CHECKING:
+    from sparklog.client.admin_acls import AclFilter, AclRule
     from sparklog.client.admin_cluster import (
         Cluster,
         ElectionType,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
         UpgradeType,
     )
     from sparklog.client.admin_configs import ConfigChange, ConfigEntry, ConfigResource, ResourceType
+    from sparklog.client.admin_credentials import ScramDeletion, ScramMechanism, ScramUpsertion
     from sparklog.client.admin_groups import GroupDescription, GroupListing, GroupOffset
     from sparklog.client.admin_quotas import QuotaEntity, QuotaFilter
     from sparklog.client.admin_storage import ActiveProducer, LogDir
@@ -90,12 +92,7 @@ class Admin:
         """Create topics and wait until their partitions have leaders. `{"name": partition_count}` is the
         short form.
         """
-        wanted = (
-            [NewTopic(name, count) for name, count in topics.items()]
-            if isinstance(topics, Mapping)
-            else list(topics)
-        )
-        return create_topics(self._caller, wanted, validate_only=validate_only)
+        return create_topics(self._caller, topics, validate_only=validate_only)
 
     def delete_topics(self, names: Iterable[str]) -> None:
         """Delete topics by name; returns when the metadata is updated, files are removed later."""
@@ -111,10 +108,7 @@ class Admin:
 
     def list_topics(self, *, include_internal: bool = False) -> dict[str, Topic]:
         """Every topic by name, in alphabetical order."""
-        topics = topics_by_name(self._caller, None, self._caller.deadline())
-        return {
-            name: topics[name] for name in sorted(topics) if include_internal or not topics[name].is_internal
-        }
+        return list_topics(self._caller, include_internal=include_internal)
 
     def describe_topics(self, names: Iterable[str]) -> dict[str, Topic]:
         """The named topics; raises UnknownTopic and never creates a topic. Requested page by page if the
@@ -126,32 +120,13 @@ class Admin:
         self, positions: Mapping[TopicPartition, int], *, isolation_level: IsolationLevel = "read_uncommitted"
     ) -> dict[TopicPartition, ListedOffset]:
         """Offsets by EARLIEST, LATEST, MAX_TIMESTAMP, or the first at or after a timestamp in ms."""
-        from sparklog.client.offsets import list_offsets
-
-        found = list_offsets(
-            self._caller.network, positions, isolation_level=isolation_level, deadline=self._caller.deadline()
-        )
-        return {
-            partition: ListedOffset(Offset(o), timestamp, LeaderEpoch(epoch))
-            for partition, (o, timestamp, epoch) in found.items()
-        }
+        return list_offsets(self._caller, positions, isolation_level)
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, Offset]:
         """Delete the records below each offset, -1 for all committed ones; returns the new log start
         offsets.
         """
-        from sparklog.client.offsets import delete_records
-
-        told = delete_records(self._caller.network, before, deadline=self._caller.deadline())
-        errors = {
-            partition: result for partition in before if isinstance(result := told[partition], BrokerError)
-        }
-        begins = {
-            partition: Offset(result)
-            for partition in before
-            if not isinstance(result := told[partition], BrokerError)
-        }
-        return settle(begins, errors)
+        return delete_records(self._caller, before)
 
     # -- settings --------------------------------------------------------------------------------------------
 
@@ -161,12 +136,9 @@ class Admin:
         """The settings of topics by name or of brokers by node id; `describe_resources` returns those of
         every resource type.
         """
-        from sparklog.client.admin_configs import ConfigResource
+        from sparklog.client.admin_configs import describe_by_name
 
-        resources = [ConfigResource("topic", name) for name in topics] + [
-            ConfigResource("broker", str(node)) for node in brokers
-        ]
-        return {resource.name: entries for resource, entries in self.describe_resources(resources).items()}
+        return describe_by_name(self._caller, topics, brokers)
 
     def describe_resources(
         self, resources: "Iterable[ConfigResource]"
@@ -229,8 +201,7 @@ class Admin:
         """
         from sparklog.client.admin_groups import list_group_offsets
 
-        wanted = groups if isinstance(groups, Mapping) else dict.fromkeys(groups)
-        return list_group_offsets(self._caller, wanted, require_stable=require_stable)
+        return list_group_offsets(self._caller, groups, require_stable=require_stable)
 
     def alter_group_offsets(self, group: str, offsets: "Mapping[TopicPartition, int | GroupOffset]") -> None:
         """Commit for a group that has no members; UNKNOWN_MEMBER_ID if it has. ItemsFailed is by
@@ -483,6 +454,40 @@ class Admin:
 
         alter_quotas(self._caller, changes, validate_only=validate_only)
 
+    # -- security --------------------------------------------------------------------------------------------
+
+    def create_acls(self, rules: "Iterable[AclRule]") -> None:
+        """Add access rules that do not exist yet; SECURITY_DISABLED without an authorizer."""
+        from sparklog.client.admin_acls import create_acls
+
+        create_acls(self._caller, list(rules))
+
+    def describe_acls(self, wanted: "AclFilter | None" = None) -> "list[AclRule]":
+        """The access rules that the filter selects, or all, in order."""
+        from sparklog.client.admin_acls import describe_acls
+
+        return describe_acls(self._caller, wanted)
+
+    def delete_acls(self, filters: "Iterable[AclFilter]") -> "dict[AclFilter, list[AclRule]]":
+        """Remove the access rules that the filters select; returns them by filter."""
+        from sparklog.client.admin_acls import delete_acls
+
+        return delete_acls(self._caller, list(filters))
+
+    def describe_user_scram_credentials(
+        self, users: Iterable[str] | None = None
+    ) -> "dict[str, dict[ScramMechanism, int]]":
+        """The iterations of each mechanism of users, or of all; RESOURCE_NOT_FOUND for one without any."""
+        from sparklog.client.admin_credentials import describe_credentials
+
+        return describe_credentials(self._caller, users)
+
+    def alter_user_scram_credentials(self, changes: "Iterable[ScramUpsertion | ScramDeletion]") -> None:
+        """Set and remove the passwords of users. ItemsFailed is by user and mechanism."""
+        from sparklog.client.admin_credentials import alter_credentials
+
+        alter_credentials(self._caller, changes)
+
     def close(self) -> None:
         """Close the connections."""
         self._caller.network.close()
@@ -490,7 +495,5 @@ class Admin:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -97,6 +97,16 @@ class ConfigChange(Struct, frozen=True):
     operation: Operation = "set"
 
 
+def describe_by_name(
+    caller: Caller, topics: Iterable[str], brokers: Iterable[int]
+) -> dict[str, dict[str, ConfigEntry]]:
+    """See Admin.describe_configs."""
+    resources = [ConfigResource("topic", name) for name in topics] + [
+        ConfigResource("broker", str(node)) for node in brokers
+    ]
+    return {resource.name: entries for resource, entries in describe_configs(caller, resources).items()}
+
+
 def describe_configs(
     caller: Caller, resources: Iterable[ConfigResource]
 ) -> dict[ConfigResource, dict[str, ConfigEntry]]:

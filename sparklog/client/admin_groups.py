@@ -231,11 +231,15 @@ def delete_groups(caller: Caller, groups: Iterable[str]) -> None:
 
 
 def list_group_offsets(
-    caller: Caller, groups: Mapping[str, Iterable[TopicPartition] | None], *, require_stable: bool
+    caller: Caller,
+    groups: Iterable[str] | Mapping[str, Iterable[TopicPartition] | None],
+    *,
+    require_stable: bool,
 ) -> dict[str, dict[TopicPartition, GroupOffset]]:
     """See Admin.list_group_offsets."""
+    asked = groups if isinstance(groups, Mapping) else dict.fromkeys(groups)
     wanted = {
-        group: None if partitions is None else _by_topic(partitions) for group, partitions in groups.items()
+        group: None if partitions is None else _by_topic(partitions) for group, partitions in asked.items()
     }
     deadline = caller.deadline()
 

@@ -8,8 +8,9 @@ from msgspec import Struct
 from sparklog.client.admin_calls import Caller, raise_for, refusal, settle
 from sparklog.client.connection import UnsupportedByBroker
 from sparklog.client.failures import UnknownTopic
+from sparklog.client.settings import IsolationLevel
 from sparklog.errors import BrokerError, ErrorCode
-from sparklog.model import LeaderEpoch, Micros, NodeId, Offset, Uuid
+from sparklog.model import LeaderEpoch, Micros, NodeId, Offset, TopicPartition, Uuid
 from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 if TYPE_CHECKING:
@@ -92,14 +93,17 @@ class ListedOffset(Struct, frozen=True):
 
 
 def create_topics(
-    caller: Caller, topics: Sequence[NewTopic], *, validate_only: bool
+    caller: Caller, topics: Mapping[str, int] | Iterable[NewTopic], *, validate_only: bool
 ) -> dict[str, CreatedTopic]:
     """See Admin.create_topics."""
     from sparklog.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 
     deadline = caller.deadline()
+    wanted = (
+        [NewTopic(name, count) for name, count in topics.items()] if isinstance(topics, Mapping) else topics
+    )
     request = CreateTopicsRequest(
-        topics=[_creatable(topic) for topic in topics],
+        topics=[_creatable(topic) for topic in wanted],
         timeout_ms=caller.settings.request_timeout_ms,
         validate_only=validate_only,
     )
@@ -197,6 +201,41 @@ def describe_topics(caller: Caller, names: list[str]) -> dict[str, Topic]:
         if name not in topics:
             raise UnknownTopic(f"there is no topic {name!r}")
     return {name: topics[name] for name in names}
+
+
+def list_topics(caller: Caller, *, include_internal: bool) -> dict[str, Topic]:
+    """See Admin.list_topics."""
+    topics = topics_by_name(caller, None, caller.deadline())
+    return {name: topics[name] for name in sorted(topics) if include_internal or not topics[name].is_internal}
+
+
+def list_offsets(
+    caller: Caller, positions: Mapping[TopicPartition, int], isolation_level: IsolationLevel
+) -> dict[TopicPartition, ListedOffset]:
+    """See Admin.list_offsets."""
+    from sparklog.client import offsets
+
+    found = offsets.list_offsets(
+        caller.network, positions, isolation_level=isolation_level, deadline=caller.deadline()
+    )
+    return {
+        partition: ListedOffset(Offset(o), timestamp, LeaderEpoch(epoch))
+        for partition, (o, timestamp, epoch) in found.items()
+    }
+
+
+def delete_records(caller: Caller, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, Offset]:
+    """See Admin.delete_records."""
+    from sparklog.client import offsets
+
+    told = offsets.delete_records(caller.network, before, deadline=caller.deadline())
+    errors = {partition: result for partition in before if isinstance(result := told[partition], BrokerError)}
+    begins = {
+        partition: Offset(result)
+        for partition in before
+        if not isinstance(result := told[partition], BrokerError)
+    }
+    return settle(begins, errors)
 
 
 def topics_by_name(caller: Caller, names: list[str] | None, deadline: Micros) -> dict[str, Topic]:

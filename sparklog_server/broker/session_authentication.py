@@ -1,9 +1,11 @@
 """The SASL authentication of one session.
 
-    HANDSHAKE ─ SaslHandshake ─► EXCHANGE ─ SaslAuthenticate, as often as the mechanism needs ─► DONE
-        │                          ▲    └─ refused, or out of order ─► closed                     │
-        │                          └─────── SaslHandshake again, before the session ends ─────────┤
-        └─ only ApiVersions may come before                    after its end: closed at the next request
+    VERSIONS ─ ApiVersions, answered ─► HANDSHAKE
+        │                                  │
+        └────────── SaslHandshake ─────────┴─► EXCHANGE ─ SaslAuthenticate, as often as needed ─► DONE
+                                                 ▲  └─ refused, or out of order ─► closed           │
+                                                 └── SaslHandshake again, before the session ends ──┤
+                                                         after its end: closed at the next request ─┘
 
 A session whose authentication has no end keeps no state of this (`Session.authentication` is None), so that
 a request costs one comparison.
@@ -25,9 +27,18 @@ _REAUTHENTICATION_US_MIN: Final = 1_000_000
 
 
 class Phase(Enum):
+    VERSIONS = auto()
     HANDSHAKE = auto()
     EXCHANGE = auto()
     DONE = auto()
+
+
+_EXPECTED: Final = {
+    Phase.VERSIONS: (API_VERSIONS, SASL_HANDSHAKE),
+    Phase.HANDSHAKE: (SASL_HANDSHAKE,),
+    Phase.EXCHANGE: (SASL_AUTHENTICATE,),
+}
+"""The APIs that a session may use before it is authenticated."""
 
 
 class Mechanism(NamedTuple):
@@ -56,7 +67,7 @@ class SessionAuthentication:
 
     def __init__(self, mechanisms: Mechanisms) -> None:
         self.mechanisms = mechanisms
-        self._phase = Phase.HANDSHAKE
+        self._phase = Phase.VERSIONS
         self.mechanism = ""
         self._machine: ServerMachine | None = None
         self._principal: str | None = None  # once it has authenticated
@@ -77,14 +88,24 @@ class SessionAuthentication:
             if is_over and not (api_key == SASL_HANDSHAKE and self.may_begin(now)):
                 return "the session has expired and was not authenticated again"
             return None
-        expected = (API_VERSIONS, SASL_HANDSHAKE) if self._phase is Phase.HANDSHAKE else (SASL_AUTHENTICATE,)
-        return None if api_key in expected else f"unexpected request of API {api_key} during {self.word}"
+        return (
+            None
+            if api_key in _EXPECTED[self._phase]
+            else f"unexpected request of API {api_key} during {self.word}"
+        )
 
     def may_begin(self, now: Instant) -> bool:
         """Whether a SaslHandshake may come now."""
         if self._phase is Phase.DONE:
             return self._begun_us is None or now.mono_us - self._begun_us >= _REAUTHENTICATION_US_MIN
-        return self._phase is Phase.HANDSHAKE
+        return self._phase in (Phase.VERSIONS, Phase.HANDSHAKE)
+
+    def versions_answered(self) -> None:
+        """The client knows the versions: as in Kafka, it may not ask for them again before it authenticates,
+        so that one that never does has one answer.
+        """
+        if self._phase is Phase.VERSIONS:
+            self._phase = Phase.HANDSHAKE
 
     @property
     def may_continue(self) -> bool:

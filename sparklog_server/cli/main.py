@@ -38,6 +38,8 @@ COMMANDS = {
     "log-dirs": ("storage", "log_dirs"),
     "producers": ("storage", "producers"),
     "quotas": ("quotas", "quotas"),
+    "users": ("users", "users"),
+    "acls": ("acls", "acls"),
     "bench": ("bench", "bench"),
     "inspect": ("inspect", "inspect"),
     "log": ("log_verify", "log"),

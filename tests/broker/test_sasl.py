@@ -125,6 +125,19 @@ def test_only_api_versions_and_a_handshake_come_before_authentication() -> None:
     assert "unexpected request of API 3 during authentication" in "\n".join(world.node.trace)
 
 
+def test_a_session_gets_the_versions_once_before_authentication() -> None:
+    world = a_world()
+    connection = connect(world)
+    unnamed = world.ask(connection, ApiVersionsRequest(), 3, ApiVersionsResponse)
+    assert isinstance(unnamed, ApiVersionsResponse)
+    assert unnamed.error_code == ErrorCode.INVALID_REQUEST
+    for _ in range(2):
+        connection.send(VERSIONS, 3, ApiVersionsResponse)
+    world.settle()
+    assert (len(connection.replies), connection.is_closed) == (2, True)
+    assert "unexpected request of API 18 during authentication" in "\n".join(world.node.trace)
+
+
 def test_authenticate_without_a_handshake_closes_the_session() -> None:
     world = a_world()
     connection = connect(world)

@@ -94,7 +94,10 @@ def _kind_of_field(field: str) -> str:
 
 @pytest.fixture
 def broker() -> Iterator[EmbeddedBroker]:
-    with sparklog.embedded() as broker:
+    with sparklog.embedded(
+        authorizer_class_name="org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        super_users="User:ANONYMOUS",
+    ) as broker:
         yield broker
 
 

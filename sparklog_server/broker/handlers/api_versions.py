@@ -45,6 +45,8 @@ def versions_of(
     names = (request.client_software_name, request.client_software_version)
     if call.version >= _SOFTWARE_SINCE and not all(_SOFTWARE.fullmatch(name) for name in names):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    if call.session.authentication is not None:
+        call.session.authentication.versions_answered()
     supported = [
         SupportedFeatureKey(name=name, min_version=low, max_version=high)
         for name, (low, high) in SUPPORTED.items()

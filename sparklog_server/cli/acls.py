@@ -1,0 +1,293 @@
+"""`sparklog acls`: access rules, and why an operation is allowed or denied."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from sparklog_server.cli.options import (
+    admin,
+    as_json,
+    keep,
+    print_json,
+    print_table,
+    reaches_cluster,
+    say,
+)
+
+if TYPE_CHECKING:
+    from sparklog.client.admin import Admin
+    from sparklog.client.admin_acls import AclFilter, AclRule, Operation, PatternFilter, ResourceType
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_COLUMNS = ("permission", "operation", "resource", "pattern", "principal", "host")
+_FILTER = "acls.filter."
+
+
+@click.group()
+def acls() -> None:
+    """Add, list, remove and explain access rules.
+
+    PRINCIPAL is User:NAME, or NAME alone; 'User:*' is every user. RESOURCE is topic:NAME, group:NAME,
+    transactional-id:NAME, delegation-token:NAME, user:NAME or cluster; the NAME '*' is every resource of
+    that type. Operations: all, read, write, create, delete, alter, describe, cluster-action,
+    describe-configs, alter-configs, idempotent-write, create-tokens, describe-tokens, two-phase-commit.
+    """
+
+
+@acls.command()
+@click.argument("principal")
+@click.argument("operations", metavar="OPERATION,...")
+@click.argument("resource")
+@click.option("--prefixed", is_flag=True, help="Cover every resource whose name begins with NAME.")
+@click.option("--deny", is_flag=True, help="Deny the operations; such a rule wins over those that allow.")
+@click.option(
+    "--host",
+    metavar="ADDRESS",
+    default="*",
+    help="Restrict the rule to clients of this address, or of a network such as 10.0.0.0/8.",
+)
+@reaches_cluster
+def add(principal: str, operations: str, resource: str, prefixed: bool, deny: bool, host: str) -> None:
+    """Add rules that allow PRINCIPAL these operations on RESOURCE.
+
+    `sparklog acls add alice read,describe topic:flights`. A consumer needs read on its topic and on its
+    group, a producer write on its topic.
+    """
+    from sparklog.client.admin_acls import AclRule
+
+    resource_type, name = _resource(resource)
+    rules = [
+        AclRule(
+            resource_type,
+            name,
+            _principal(principal),
+            operation,
+            "deny" if deny else "allow",
+            host,
+            "prefixed" if prefixed else "literal",
+        )
+        for operation in _operations(operations)
+    ]
+    with _authorized() as cluster:
+        cluster.create_acls(rules)
+
+
+def _selects_rules(command: Command) -> Command:
+    for name, metavar, text in (
+        ("host", "ADDRESS", "Select rules with exactly this host; '*' is any."),
+        ("operation", "OPERATION", "Select rules with exactly this operation."),
+        ("resource", "RESOURCE", "Select rules of this resource, see --pattern."),
+        ("principal", "PRINCIPAL", "Select rules with exactly this principal."),
+    ):
+        option = click.option(
+            f"--{name}", metavar=metavar, help=text, expose_value=False, callback=keep(_FILTER + name)
+        )
+        command = option(command)
+    return click.option(
+        "--permission",
+        type=click.Choice(("allow", "deny")),
+        help="Select rules that allow, or rules that deny.",
+        expose_value=False,
+        callback=keep(_FILTER + "permission"),
+    )(command)
+
+
+@acls.command(name="list")
+@_selects_rules
+@click.option(
+    "--pattern",
+    type=click.Choice(("match", "literal", "prefixed", "any")),
+    default="match",
+    show_default=True,
+    help="Select by pattern: match has every rule that covers --resource, the others those that name it so.",
+)
+@reaches_cluster
+@as_json
+def list_rules(pattern: "PatternFilter", is_json: bool) -> None:
+    """List access rules: all of them if no option selects some."""
+    wanted = _filter(pattern)
+    with _authorized() as cluster:
+        found = cluster.describe_acls(wanted)
+    _print_rules(found, is_json=is_json)
+
+
+@acls.command()
+@_selects_rules
+@click.option(
+    "--pattern",
+    type=click.Choice(("literal", "prefixed", "match", "any")),
+    default="literal",
+    show_default=True,
+    help="Select by pattern: literal and prefixed have the rules that name --resource so, match every rule "
+    "that covers it.",
+)
+@click.option("--all", "is_all", is_flag=True, help="Remove every rule of the cluster.")
+@click.option("--validate-only", is_flag=True, help="Print the rules without removing them.")
+@reaches_cluster
+@as_json
+def remove(pattern: "PatternFilter", is_all: bool, validate_only: bool, is_json: bool) -> None:
+    """Remove the access rules that the options select, and print them.
+
+    `sparklog acls remove --principal alice --resource topic:flights`
+    """
+    from sparklog.client.admin_acls import AclFilter
+
+    wanted = _filter(pattern)
+    if (wanted == AclFilter()) != is_all:
+        raise click.UsageError(
+            "say which rules: --principal, --resource, --operation, --host or --permission; or --all, alone, "
+            "for every rule"
+        )
+    with _authorized() as cluster:
+        if validate_only:
+            removed = cluster.describe_acls(wanted)
+        else:
+            removed = cluster.delete_acls([wanted])[wanted]
+    _print_rules(removed, is_json=is_json)
+    if not removed:
+        say("no rule is selected")
+
+
+@acls.command()
+@click.argument("principal")
+@click.argument("operation")
+@click.argument("resource")
+@click.option(
+    "--host",
+    metavar="ADDRESS",
+    default="*",
+    help="Decide for a client of this address; without it, rules for single hosts do not match.",
+)
+@click.option(
+    "--group", "groups", metavar="NAME", multiple=True, help="Decide for a member of this group. Repeatable."
+)
+@reaches_cluster
+@as_json
+def explain(
+    principal: str, operation: str, resource: str, host: str, groups: tuple[str, ...], is_json: bool
+) -> None:
+    """Explain whether an operation is allowed.
+
+    Prints the decision, the rule that it rests on, and the commands that would allow what is denied.
+    `super.users` and `allow.everyone.if.no.acl.found` are those of the broker that answers.
+    """
+    from sparklog_server.cli.acls_explained import explained, print_explanation
+
+    (asked,) = _operations(operation) if "," not in operation else (None,)
+    if asked is None or asked == "all":
+        raise click.BadParameter(f"{operation!r}: name one operation", param_hint="OPERATION")
+    resource_type, name = _resource(resource)
+    with _authorized() as cluster:
+        told = explained(
+            cluster,
+            _principal(principal),
+            host,
+            asked,
+            resource_type,
+            name,
+            groups=tuple(group if ":" in group else f"Group:{group}" for group in groups),
+        )
+    print_explanation(told, is_json=is_json)
+
+
+@contextmanager
+def _authorized() -> "Iterator[Admin]":
+    """An administration client; the error for a cluster without rules names the settings."""
+    from sparklog.errors import BrokerError, ErrorCode
+
+    with admin() as cluster:
+        try:
+            yield cluster
+        except BrokerError as error:
+            if error.code is not ErrorCode.SECURITY_DISABLED:
+                raise
+            raise click.ClickException(
+                "the cluster has no access rules, every client may do everything; set authorizer.class.name="
+                "org.apache.kafka.metadata.authorizer.StandardAuthorizer and super.users on every node"
+            ) from None
+
+
+# -- arguments -----------------------------------------------------------------------------------------------
+
+
+def _principal(text: str) -> str:
+    return text if ":" in text else f"User:{text}"
+
+
+def _operations(text: str) -> "list[Operation]":
+    from sparklog.client.admin_acls import OPERATIONS
+
+    names = [name.strip().lower().replace("_", "-") for name in text.split(",")]
+    known = {operation: operation for operation in OPERATIONS}
+    for name in names:
+        if name not in known:
+            raise click.BadParameter(
+                f"{name!r} is no operation; there are {', '.join(known)}", param_hint="OPERATION"
+            )
+    return [known[name] for name in dict.fromkeys(names)]  # type: ignore[index]
+
+
+def _resource(text: str) -> "tuple[ResourceType, str]":
+    from sparklog.client.admin_acls import CLUSTER_NAME, RESOURCE_TYPES
+
+    kind, _, name = text.partition(":")
+    if kind == "cluster":
+        return "cluster", name or CLUSTER_NAME
+    for known in RESOURCE_TYPES:
+        if kind == known and name:
+            return known, name
+    raise click.BadParameter(
+        f"{text!r} is no resource; write topic:NAME, group:NAME, transactional-id:NAME, "
+        f"delegation-token:NAME, user:NAME or cluster",
+        param_hint="RESOURCE",
+    )
+
+
+def _filter(pattern: "PatternFilter") -> "AclFilter":
+    from sparklog.client.admin_acls import AclFilter
+
+    meta = click.get_current_context().meta
+    given = {
+        name: meta[_FILTER + name] for name in ("principal", "resource", "operation", "host", "permission")
+    }
+    resource_type, name = (None, None) if given["resource"] is None else _resource(given["resource"])
+    operation = None
+    if given["operation"] is not None:
+        (operation,) = _operations(given["operation"])[:1]
+    return AclFilter(
+        resource_type,
+        name,
+        "any" if name is None else pattern,
+        None if given["principal"] is None else _principal(given["principal"]),
+        given["host"],
+        operation,
+        given["permission"],
+    )
+
+
+# -- printing ------------------------------------------------------------------------------------------------
+
+
+def _print_rules(rules: "Iterable[AclRule]", *, is_json: bool) -> None:
+    from sparklog_server.cli.acls_explained import json_of
+
+    if is_json:
+        print_json([json_of(rule) for rule in rules])
+        return
+    print_table(
+        _COLUMNS,
+        [
+            [
+                rule.permission,
+                rule.operation,
+                f"{rule.resource_type}:{rule.resource_name}",
+                rule.pattern_type,
+                rule.principal,
+                rule.host,
+            ]
+            for rule in rules
+        ],
+    )
