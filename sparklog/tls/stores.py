@@ -7,7 +7,6 @@ FE ED FE ED               a true JKS file, which only Java reads: refused, with 
 """
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -130,7 +129,7 @@ def _revoked(keys: TlsKeys) -> str | None:
 
 def _read(path: str, where: str) -> bytes:
     try:
-        with Path(path).open("rb") as file:
+        with open(path, "rb") as file:
             content = file.read(STORE_BYTES_MAX)
     except OSError as error:
         raise SettingsError(f"{where} cannot be read: {error.strerror or error}") from None

@@ -6,7 +6,6 @@ from sparklog.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from sparklog.wire.messages.alter_configs import AlterConfigsRequest
 from sparklog.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from sparklog.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
-from sparklog.wire.messages.controller_registration import ControllerRegistrationRequest
 from sparklog.wire.messages.create_acls import CreateAclsRequest
 from sparklog.wire.messages.create_partitions import CreatePartitionsRequest
 from sparklog.wire.messages.create_topics import CreateTopicsRequest
@@ -24,7 +23,6 @@ from sparklog_server.outcome import Outcome
 from .acls import KnownRules, create_acls, delete_acls
 from .alterations import alter_configs, incremental_alter_configs
 from .client_quotas import alter_client_quotas
-from .controllers import register_controller
 from .credentials import alter_user_scram_credentials
 from .elections import SettingsFor
 from .features import update_features
@@ -70,8 +68,6 @@ def administer(
             return delete_acls(pending, command)
         case UpdateFeaturesRequest():
             return update_features(pending, command, layers.static, quorum, now)
-        case ControllerRegistrationRequest():
-            return register_controller(pending, command)
         case DescribeQuorumRequest():
             # Of a node that has become the leader since a client asked it: the client asks again.
             return Outcome((), refusal_of(command, ErrorCode.NOT_LEADER_OR_FOLLOWER, None))

@@ -133,7 +133,14 @@ class Controller:
             return self._alter_partition(command)
         if isinstance(command, UnregisterBrokerRequest):
             return self._brokers.unregister(self.pending, command, self._settings_for)
-        # A start does not need the commands of clients, and imports are most of its time.
+        # A start does not need the commands of clients, and imports are most of its time. A node with a
+        # controller listener registers it.
+        from sparklog.wire.messages.controller_registration import ControllerRegistrationRequest
+
+        if isinstance(command, ControllerRegistrationRequest):
+            from .controllers import register_controller
+
+            return register_controller(self.pending, command)
         from .administration import administer
         from .tokens import TokenCommand
         from .topics import Rules

@@ -56,10 +56,12 @@ LATER_IF_SECURE = (
     "bz2",
     "cryptography",
     "jwt",
+    "pathlib",
     "re2",
     "sparklog_server.broker.dispatch_administration",
     "sparklog_server.broker.dispatch_controller",
     "sparklog_server.broker.dispatch_records",
+    "sparklog_server.controller.administration",
     "tempfile",
 )
 START = "from sparklog_server.cli.main import main; main()"
