@@ -14,18 +14,19 @@ from tests.documents import blocks
 def test_the_first_user_of_a_secure_node_changes_its_own_password(tmp_path: Path, tell: Tell) -> None:
     issued("CN=broker1").write_pem(tmp_path / "broker1.pem")
     authority().write(tmp_path / "ca.pem")
-    node, client = (
+    texts = [
         block.text.replace("/etc/sparklog", str(tmp_path)).replace(
             "/var/lib/sparklog", str(tmp_path / "data")
         )
         for block in blocks("docs/security.md")
-        if block.language == "properties"
-    )
+    ]
+    (node,) = (text for text in texts if text.startswith("node.id=1\n"))
+    (client,) = (text for text in texts if text.startswith("bootstrap.servers=localhost:9092\n"))
     for port, free in zip(("9091", "9092", "9093"), free_ports(3), strict=True):
         node = node.replace(f":{port}", f":{free}")
     config = tmp_path / "broker1.properties"
     config.write_text(node)
-    (commands,) = (block.text for block in blocks("docs/security.md") if not block.language)
+    (commands,) = (text for text in texts if text.startswith("sparklog format --config"))
     format_command = commands.splitlines()[0].replace("broker1.properties", str(config)).replace("'", "")
     assert main(format_command.split()[1:]) == 0
 
