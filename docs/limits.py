@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from sparklog.client.sasl import scram_messages
 from sparklog.kernels import codec_reference
 from sparklog.record import compression
 from sparklog_server.broker import consumer_sessions, log_settings, resolver
@@ -13,6 +14,7 @@ from sparklog_server.coordinator.group import classic_join, subscriptions
 from sparklog_server.log import ballast, cuts, producer_state, validate
 from sparklog_server.replica import replica_moves as moving
 from sparklog_server.replica import sessions as replica_sessions
+from sparklog_server.security import oauth
 
 IDLE_BYTES = 28 << 20
 """The resident memory of a broker that has not served a request yet; `python -m benchmarks.memory`
@@ -115,6 +117,8 @@ REQUESTS = [
         "sasl.server.max.receive.size",
         "A larger frame before authentication closes the connection.",
     ),
+    Limit("bytes of one SCRAM message", "Authentication fails.", scram_messages.MESSAGE_BYTES_MAX),
+    Limit("bytes of one OAuth token", "Authentication fails.", oauth.TOKEN_BYTES_MAX),
     Limit(
         "sparklog.session.in.flight.max", "The broker stops reading the session until requests are answered."
     ),

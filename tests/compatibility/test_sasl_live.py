@@ -206,7 +206,7 @@ def by_ours(address: str, mechanism: str, password: str, topic: str) -> bytes:
             producer.send(topic, b"value").result(PATIENCE_S)
         with sparklog.Consumer(**settings, auto_offset_reset="earliest") as consumer:
             consumer.assign([sparklog.TopicPartition(topic, 0)])
-            (record,) = consumer.poll(PATIENCE_S)
+            (record,) = consumer.poll(PATIENCE_S * 1000)
     except AuthenticationFailed as error:
         raise PermissionError from error
     return record.value or b""

@@ -1,6 +1,7 @@
 """OAUTHBEARER on the broker: tokens of an identity provider, and forged ones."""
 
 import json
+import tracemalloc
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from typing import Any
@@ -168,6 +169,24 @@ def test_a_token_of_a_megabyte_is_refused_before_it_is_read() -> None:
     with pytest.raises(SaslRefused, match="more than"):
         OAuthServer(idp.provider).respond(OAuthMachine("x" * (1 << 20)).first(), NOW)
     assert idp.reads == 0
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        b"n,a=" + b"x" * 500_000 + b",\x01\x01",
+        b"n,,\x01" + b"a=b\x01" * 120_000 + b"\x01",
+        b"n,a=" + b"=2C" * 150_000,
+    ],
+)
+def test_a_response_of_half_a_megabyte_takes_bounded_memory(response: bytes) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(SaslRefused):
+            parse_response(response)
+        assert tracemalloc.get_traced_memory()[1] < 20 * len(response) + (1 << 20)
+    finally:
+        tracemalloc.stop()
 
 
 def test_other_claims_can_name_the_user_and_the_groups() -> None:

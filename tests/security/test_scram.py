@@ -1,5 +1,6 @@
 """SCRAM on both sides: the vectors of RFC 5802 and 7677, and hostile clients and brokers."""
 
+import tracemalloc
 from base64 import b64decode
 
 import pytest
@@ -233,6 +234,27 @@ def test_a_final_message_that_does_not_belong_to_the_first_is_refused(final: byt
         broker.respond(final, NOW)
     with pytest.raises(SaslRefused, match="after the end"):
         broker.respond(final, NOW)
+
+
+def test_a_first_message_of_half_a_megabyte_is_refused_before_it_is_read() -> None:
+    message = b"n,,n=" + b"a" * 500_000 + b",r=nonce"
+    tracemalloc.start()
+    try:
+        with pytest.raises(scram.MessageInvalid, match="16384 are allowed"):
+            scram.parse_client_first(message)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 16
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_message_within_the_bound_takes_memory_in_proportion() -> None:
+    message = b"n,,n=" + b"a" * 16_000 + b",r=nonce"
+    tracemalloc.start()
+    try:
+        scram.parse_client_first(message)
+        assert tracemalloc.get_traced_memory()[1] < 20 * len(message)
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_foreign_authorization_id_is_refused() -> None:

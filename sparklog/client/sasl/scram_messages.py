@@ -17,15 +17,21 @@ from typing import Final, NamedTuple
 HASHES: Final[Mapping[str, str]] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 """The hash function of each mechanism, by its name in `hashlib`."""
 ITERATIONS_MIN: Final = 4_096
+MESSAGE_BYTES_MAX: Final = 16 << 10
+"""A message has names, nonces and keys; a longer one is not parsed, for its sender has not authenticated."""
 ITERATIONS_MAX: Final = 1 << 20
 """A client computes at most this many iterations: a broker could otherwise occupy it for hours."""
 
-_BASE64: Final = r"(?:[a-zA-Z0-9/+]{4})*(?:[a-zA-Z0-9/+]{3}=|[a-zA-Z0-9/+]{2}==)?"
-_SASLNAME: Final = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
+# Groups repeat without backtracking (`*+`): otherwise `re` keeps some 200 bytes for each repetition, which
+# clients that have not authenticated can ask for.
+_BASE64: Final = r"(?:[a-zA-Z0-9/+]{4})*+(?:[a-zA-Z0-9/+]{3}=|[a-zA-Z0-9/+]{2}==)?"
+_SASLNAME: Final = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]++|=2C|=3D)++"
 _VALUE: Final = r"[\x01-\x2b\x2d-\x7f]+"
 _PRINTABLE: Final = r"[\x21-\x2b\x2d-\x7e]+"
 _RESERVED: Final = rf"(?:m={_VALUE},)?"
-_EXTENSIONS: Final = rf"(?P<extensions>(?:,[A-Za-z]+={_VALUE})*)"
+_EXTENSIONS: Final = (
+    rf"(?P<extensions>(?:,(?!p=)[A-Za-z]++={_VALUE})*+)"  # `p` is the proof, never one of them
+)
 _CLIENT_FIRST: Final = re.compile(
     rf"(?P<header>n,(?:a=(?P<authzid>{_SASLNAME}))?,)"
     rf"(?P<bare>{_RESERVED}n=(?P<name>{_SASLNAME}),r=(?P<nonce>{_PRINTABLE}){_EXTENSIONS})"
@@ -165,6 +171,10 @@ def xor(left: bytes, right: bytes) -> bytes:
 
 
 def _matched(pattern: re.Pattern[str], message: bytes, name: str) -> re.Match[str]:
+    if len(message) > MESSAGE_BYTES_MAX:
+        raise MessageInvalid(
+            f"not a {name} message: it has {len(message)} bytes, and {MESSAGE_BYTES_MAX} are allowed"
+        )
     try:
         match = pattern.fullmatch(message.decode())
     except UnicodeDecodeError:
