@@ -217,8 +217,10 @@ class Connection:
         """Send a request; its answer is returned with `token`. Raises UnsupportedByBroker, and ValueError if
         the version cannot encode the request.
         """
-        assert self.state in (State.READY, State.REAUTHENTICATING)
-        assert len(self._in_flight) < self.in_flight_max
+        # While the session authenticates again the request is held, and the connection's own is in flight.
+        assert self.state is State.REAUTHENTICATING or (
+            self.state is State.READY and len(self._in_flight) < self.in_flight_max
+        )
         api = _APIS_BY_REQUEST.get(type(message)) or api_of(type(message))
         version = self.version_for(api, version_max=version_max)
         if self.state is State.REAUTHENTICATING:
@@ -324,9 +326,18 @@ class Connection:
         self.state = State.READY
         held, self._held = self._held, []
         for one in held:
-            self._send(
-                one.api, one.message, one.version, one.token, one.deadline, expects_reply=one.expects_reply
-            )
+            try:
+                self._send(
+                    one.api,
+                    one.message,
+                    one.version,
+                    one.token,
+                    one.deadline,
+                    expects_reply=one.expects_reply,
+                )
+            except ValueError:  # that version cannot encode it
+                if one.expects_reply:
+                    self._answers.append(Answer(one.token, None, UnsupportedByBroker(one.api)))
 
     def _begin_conversation(self, deadline: Micros) -> None:
         from sparklog.client.sasl.conversation import Conversation  # most connections need none

@@ -8,7 +8,7 @@ the session: a refusal would be final for a client.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sparklog_server.broker.session import Call
 from sparklog_server.config.access_settings import AccessSettings
@@ -24,6 +24,9 @@ __all__ = ["CLUSTER_NAME", "Allow", "Authorization", "Operation", "Resource"]
 
 Allow = Callable[[str, Operation, Resource, str], bool]
 """Decides in place of an authorizer whether a principal may perform the operation on the resource."""
+
+_NAME_MAX: Final = 256
+"""The characters of a resource's name in a line of the audit log; a topic has at most 249."""
 
 _Decide = Callable[[str, str, Operation, Resource, str, tuple[str, ...]], bool]
 """The same by principal, host, operation, type and name of the resource, and groups of the principal."""
@@ -131,7 +134,7 @@ class Authorization:
                 who.host,
                 Operation(operation).name,
                 Resource(resource).name,
-                name,
+                name[:_NAME_MAX],
                 is_allowed,
             )
         )

@@ -152,6 +152,8 @@ def _read_again(
                 _check_trust(after.server, client_context(stores_of(after.tls), after.material))
         except SettingsError as error:
             found[name] = str(error)
+        except (ValueError, TypeError, OSError) as error:  # of a library that is stricter than another
+            found[name] = f"{name}: the certificate cannot be read ({type(error).__name__})"
         else:
             found[name] = after
     return found

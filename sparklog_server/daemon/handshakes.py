@@ -155,9 +155,9 @@ class Handshakes:
             del self._unfinished[one]
             assert one.tls is not None
             self._established(TlsTransport(one.tls), one.listener.name, one.peer, result)
-        else:
-            assert isinstance(result, _Refused), result
-            self._tell(one, str(result))
+        else:  # refused, or bytes of the peer for which a library has an error of its own
+            reason = str(result) if isinstance(result, _Refused) else f"{type(result).__name__}: {result}"
+            self._tell(one, reason)
             self._drop(one)
 
     def _drop(self, one: _Handshake) -> None:

@@ -100,6 +100,7 @@ class LogDir:
         self.high_watermarks: dict[TopicPartition, Offset] = {}
         self.is_recovered = False
         self.was_clean = False
+        self._has_failed = False  # the disk
         self.broker_epoch = _NO_BROKER_EPOCH  # of this process, once the broker is registered
         self.previous_broker_epoch = _NO_BROKER_EPOCH  # of the previous process, if all that it wrote is here
         self.unanswered_incarnation = ""  # of that process, if its registration may have been committed
@@ -169,17 +170,18 @@ class LogDir:
 
     def registers(self, incarnation_id: Uuid) -> None:
         """The broker is about to ask for its registration, which may be committed without an answer."""
-        if self.previous_broker_epoch != _NO_BROKER_EPOCH and not self.damaged:
+        if self.previous_broker_epoch != _NO_BROKER_EPOCH and not (self.damaged or self._has_failed):
             write_boot(self._disk, self.path, self.previous_broker_epoch, encode_uuid(incarnation_id))
 
     def registered(self, broker_epoch: int) -> None:
         """The broker has this epoch, under which it may acknowledge records."""
         self.broker_epoch = broker_epoch
-        if not self.damaged:
+        if not (self.damaged or self._has_failed):
             write_boot(self._disk, self.path, broker_epoch)
 
     def failed(self) -> None:
         """The disk failed, so that written bytes may be lost while the machine runs."""
+        self._has_failed = True
         forget_boot(self._disk, self.path)
 
     def recover(self, settings_for: Callable[[str], LogConfig], now: Instant) -> Steps[None]:

@@ -167,6 +167,7 @@ class StandingPart:
     def role_ended(self) -> None:
         self.partition = None
         self.is_awaiting = False
+        self.told_high_watermark = self.told_log_start = UNKNOWN
         self.session.marked[self] = None
         if self.session.parked is not None:
             self.session.parked.released()
@@ -214,6 +215,8 @@ class ReplicaSession:
         part.is_awaiting = False
         if asked.high_watermark != INT64_MAX:
             part.told_high_watermark = UNKNOWN  # the follower says what it has
+        if asked.log_start_offset < part.told_log_start:
+            part.told_log_start = UNKNOWN  # it has dropped the response that told it
         part.error, part.diverging = 0, None
         return part
 

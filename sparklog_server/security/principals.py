@@ -27,6 +27,7 @@ _KEYWORDS: Final = {
     "0.9.2342.19200300.100.1.1": "UID",
     "0.9.2342.19200300.100.1.25": "DC",
 }
+_OID_BYTES_MAX: Final = 128
 _UNIT: Final = "2.5.4.11"
 _SEQUENCE, _SET, _OID, _EXPLICIT_VERSION = 0x30, 0x31, 0x06, 0xA0
 # PrintableString, T61String, IA5String, GeneralString, BMPString, UTF8String
@@ -218,6 +219,8 @@ def _elements(content: bytes, *, only: int | None = None) -> list[tuple[int, byt
 
 
 def _dotted(oid: bytes) -> str:
+    if len(oid) > _OID_BYTES_MAX:
+        raise CertificateUnreadable(f"an attribute type has {len(oid)} bytes")
     numbers: list[int] = []
     number = 0
     for byte in oid:

@@ -7,8 +7,18 @@ import pytest
 from sparklog.client.connection import api_of
 from sparklog.errors import ErrorCode
 from sparklog.wire.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
-from sparklog.wire.messages.create_topics import CreateTopicsResponse
+from sparklog.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from sparklog.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
+from sparklog.wire.messages.delete_topics import (
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
 from sparklog.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from sparklog.wire.messages.fetch import FetchResponse
 from sparklog.wire.messages.metadata import MetadataResponse
@@ -119,6 +129,35 @@ def test_a_client_that_pretends_to_be_a_follower_gets_no_records(access: Access)
     parts = [part for topic in pretended.responses for part in topic.partitions]
     assert {part.error_code for part in parts} == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
     assert not is_refused(outcome(access.ask(requests("-")["Fetch"])))
+
+
+def test_a_request_that_names_a_topic_twice_changes_nothing(access: Access) -> None:
+    twice = [
+        Asked(
+            DeleteTopicsRequest(
+                topics=[DeleteTopicState("seen"), DeleteTopicState("seen", b"i" * 16)], timeout_ms=5000
+            ),
+            DeleteTopicsResponse,
+        ),
+        Asked(
+            DeleteTopicsRequest(topics=[DeleteTopicState("seen"), DeleteTopicState("seen")], timeout_ms=5000),
+            DeleteTopicsResponse,
+        ),
+        Asked(
+            CreateTopicsRequest([CreatableTopic("new", 1, 1), CreatableTopic("new", 2, 1)], 5000),
+            CreateTopicsResponse,
+        ),
+        Asked(
+            CreatePartitionsRequest([CreatePartitionsTopic("seen", count) for count in (5, 6)], 5000),
+            CreatePartitionsResponse,
+        ),
+    ]
+    told = [outcome(access.ask(asked)) for asked in twice]
+    assert is_refused(told[0])
+    assert all("INVALID_REQUEST" in str(one) for one in told)
+    listed = access.ask(requests("-")["Metadata of all"], access.admin)
+    assert isinstance(listed, MetadataResponse)
+    assert {str(one.name): len(one.partitions) for one in listed.topics} == {"hidden": 1, "seen": 1}
 
 
 def test_a_missing_topic_is_created_only_by_a_client_that_may(access: Access) -> None:

@@ -136,6 +136,23 @@ def test_requests_during_a_re_authentication_wait_for_its_end_in_order() -> None
     assert answer.token == "during"
 
 
+@pytest.mark.parametrize("limit", [1, 5])
+def test_a_request_at_the_limit_waits_for_the_end_of_the_re_authentication(limit: int) -> None:
+    wire = Wire().ready()
+    machine = wire.machine
+    machine.in_flight_max = limit
+    for number in range(limit - 1):
+        machine.request(MetadataRequest(topics=[]), number, ms(5000))
+    machine.reauthenticate(ms(9000))
+    machine.request(MetadataRequest(topics=[]), "last", ms(5000))
+    for _ in range(limit - 1):
+        wire.reply(metadata())
+    wire.reply(SaslHandshakeResponse())
+    wire.reply(ACCEPTED)
+    (answer,) = wire.reply(metadata())
+    assert answer.token == "last"
+
+
 def test_a_refused_re_authentication_fails_the_requests_that_wait() -> None:
     wire = Wire().ready()
     wire.machine.reauthenticate(ms(9000))

@@ -157,6 +157,17 @@ def test_a_killed_process_proves_its_epoch_within_the_boot_of_the_machine() -> N
     assert open_dir(disk).previous_broker_epoch == -1
 
 
+def test_a_directory_that_failed_before_its_registration_claims_nothing() -> None:
+    disk = SimulatedDisk()
+    directory = open_dir(disk)
+    directory.failed()
+    directory.registers(TOPIC_ID)
+    directory.registered(17)
+    disk.restart()
+    again = open_dir(disk)
+    assert (again.previous_broker_epoch, again.unanswered_incarnation) == (-1, "")
+
+
 def test_the_incarnation_of_a_process_without_an_answer_is_known_to_the_next_one() -> None:
     disk = SimulatedDisk()
     asking = open_dir(disk)

@@ -62,6 +62,18 @@ def test_characters_of_a_value_are_escaped_as_in_java(value: str, written: str) 
     assert subject_of(certificate_of(x509.Name([attribute("2.5.4.3", value)]))) == written
 
 
+def test_an_attribute_type_of_thousands_of_bytes_is_refused() -> None:
+    def element(tag: int, content: bytes) -> bytes:
+        return bytes((tag, 0x82)) + len(content).to_bytes(2) + content
+
+    kind = element(0x06, b"\x2a" + b"\xff" * 2500 + b"\x01")
+    subject = element(0x30, element(0x31, element(0x30, kind + element(0x0C, b"x"))))
+    fields = element(0xA0, element(0x02, b"\x02")) + element(0x02, b"\x01")
+    fields += element(0x30, b"\x05\x00") * 3 + subject + element(0x30, b"\x05\x00")
+    with pytest.raises(CertificateUnreadable, match="an attribute type has 2502 bytes"):
+        subject_of(element(0x30, element(0x30, fields) + element(0x30, b"\x05\x00")))
+
+
 def test_types_without_a_keyword_and_several_attributes_of_one_name() -> None:
     name = x509.Name(
         [

@@ -6,13 +6,15 @@ from sparklog.model import Instant, NodeId
 from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from sparklog.wire.schema import Message
 from sparklog_server.broker.administration import propose_if_allowed
-from sparklog_server.broker.authorization import Operation
+from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call, Parked
 
 
 def command_of_node(context: Context, call: Call, request: Message, now: Instant) -> Message | Parked:
     """Decide the command, which needs CLUSTER_ACTION; NOT_CONTROLLER if this node does not lead."""
-    if isinstance(request, BrokerHeartbeatRequest):
+    if isinstance(request, BrokerHeartbeatRequest) and context.may(
+        call, Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME
+    ):
         call.session.beats_for = NodeId(request.broker_id)
     return propose_if_allowed(context, call, request, Operation.CLUSTER_ACTION, now)

@@ -39,6 +39,7 @@ _NO_ROOM = ErrorCode.KAFKA_STORAGE_ERROR
 _NO_ROOM_MESSAGE = (
     "The disks of the data directories are full up to their reserve (sparklog.disk.reserve.bytes)."
 )
+_REPEATED_MESSAGE = "Duplicate topic name."
 _STRICT_CREATE_SINCE = 6
 _STRICT_DELETE_SINCE = 5
 _STRICT_GROW_SINCE = 3
@@ -82,12 +83,16 @@ def create_topics(
     context: Context, call: Call, request: CreateTopicsRequest, now: Instant
 ) -> CreateTopicsResponse | Parked:
     """Create topics, each with its own result (KIP-4)."""
-    refused: list[CreatableTopicResult] = []
+    repeated = _repeated(topic.name for topic in request.topics)
+    refused = [
+        CreatableTopicResult(name=name, error_code=ErrorCode.INVALID_REQUEST, error_message=_REPEATED_MESSAGE)
+        for name in repeated
+    ]
+    request.topics = [topic for topic in request.topics if topic.name not in repeated]
     if not context.may(call, Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME):
         allowed = []
-        repeated = _repeated(topic.name for topic in request.topics)
         for topic in request.topics:
-            if topic.name in repeated or context.allow(call, Operation.CREATE, Resource.TOPIC, topic.name):
+            if context.allow(call, Operation.CREATE, Resource.TOPIC, topic.name):
                 allowed.append(topic)
             else:
                 refused.append(
@@ -140,9 +145,11 @@ def create_topics(
     return context.propose_for(call, request, CreateTopicsResponse, completed, now)
 
 
-def _repeated(names: Iterable[str | None]) -> set[str | None]:
-    """The names that occur more than once, which the controller refuses whether or not they may be used."""
-    return {name for name, count in Counter(names).items() if count > 1}
+def _repeated(names: Iterable[str]) -> list[str]:
+    """The names that occur more than once. They are refused here, whether or not the caller may use them, and
+    never reach the controller: nothing that was not authorized does.
+    """
+    return [name for name, count in Counter(names).items() if count > 1]
 
 
 def _hide_configs(topic: CreatableTopicResult) -> None:
@@ -158,17 +165,28 @@ def delete_topics(
     refused: list[DeletableTopicResult] = []
     is_enabled = context.settings.delete_topic_enable
     may_delete_all = context.may(call, Operation.DELETE, Resource.CLUSTER, CLUSTER_NAME)
-    repeated = _repeated([*request.topic_names, *(one.name for one in request.topics)]) - {None}
+    by_name = (one.name for one in request.topics if one.name is not None and one.topic_id == ZERO_UUID)
+    repeated = _repeated([*request.topic_names, *by_name])
     charges = _Charges(context, call, now, strict_since=_STRICT_DELETE_SINCE)
+    told: set[str | None] = set()  # of the repeated names
 
     def may_delete(name: str | None, topic_id: bytes) -> bool:
         by_id = None if topic_id == ZERO_UUID else context.topic_of_id(topic_id)
         topic = by_id or context.image.topics_by_name.get(name or "")
-        code, shown = ErrorCode.NONE, name
+        code, shown, message = ErrorCode.NONE, name, None
         if not is_enabled:
             code = ErrorCode.TOPIC_DELETION_DISABLED
-        elif name in repeated or (name is not None and topic_id != ZERO_UUID):
-            return True  # the controller refuses it
+        elif name is not None and topic_id != ZERO_UUID:
+            code, message = ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id."
+        elif name in repeated:
+            if name not in told:
+                told.add(name)
+                refused.append(
+                    DeletableTopicResult(
+                        name=name, error_code=ErrorCode.INVALID_REQUEST, error_message=_REPEATED_MESSAGE
+                    )
+                )
+            return False
         elif not may_delete_all and not _may_delete(context, call, name, topic):
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             # A caller that knows only the id does not learn the name.
@@ -181,7 +199,9 @@ def delete_topics(
         ):
             code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
         if code is not ErrorCode.NONE:
-            refused.append(DeletableTopicResult(name=shown, topic_id=topic_id, error_code=code))
+            refused.append(
+                DeletableTopicResult(name=shown, topic_id=topic_id, error_code=code, error_message=message)
+            )
         return code is ErrorCode.NONE
 
     request.topic_names = [name for name in request.topic_names if may_delete(name, ZERO_UUID)]
@@ -214,16 +234,21 @@ def create_partitions(
     context: Context, call: Call, request: CreatePartitionsRequest, now: Instant
 ) -> CreatePartitionsResponse | Parked:
     """Add partitions to topics; the count only grows."""
-    refused: list[CreatePartitionsTopicResult] = []
+    repeated = _repeated(topic.name for topic in request.topics)
+    refused = [
+        CreatePartitionsTopicResult(
+            name=name, error_code=ErrorCode.INVALID_REQUEST, error_message=_REPEATED_MESSAGE
+        )
+        for name in repeated
+    ]
     allowed = []
     charges = _Charges(context, call, now, strict_since=_STRICT_GROW_SINCE)
     is_roomy = has_room(context.partitions.directories, now)
-    repeated = _repeated(topic.name for topic in request.topics)
     for topic in request.topics:
+        if topic.name in repeated:
+            continue
         known = context.image.topics_by_name.get(topic.name) if context.quotas.is_set else None
-        if topic.name not in repeated and not context.allow(
-            call, Operation.ALTER, Resource.TOPIC, topic.name
-        ):
+        if not context.allow(call, Operation.ALTER, Resource.TOPIC, topic.name):
             refused.append(
                 CreatePartitionsTopicResult(name=topic.name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             )
