@@ -264,6 +264,8 @@ class PartitionLog:
             at, files = self.segments.write(view[begin : begin + size], first.base_offset, ended.aborted)
             self._tail = None
             self._unsynced.files += files
+            if count > 1:  # the age of a new segment is that of its first batch, not of all
+                self._rolls_after_ms = NOT_KNOWN
             for position, header in batches:
                 if header.leader_epoch > self.epochs.latest:
                     self.epochs.assign(LeaderEpoch(header.leader_epoch), Offset(header.base_offset))

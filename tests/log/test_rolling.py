@@ -100,6 +100,17 @@ def rolled_after(partition: int) -> int:
     raise AssertionError("never")
 
 
+def test_a_segment_that_begins_with_several_batches_ages_from_the_first() -> None:
+    disk = SimulatedDisk()
+    log, source = open_log(disk, AGED), new_log(AGED)
+    sent = [batch(timestamp=START_MS + ms) for ms in (0, AGE_MS, AGE_MS + 1)]
+    for one in sent:
+        source.append(one, EPOCH, NOW)
+    log.append_as_follower(memoryview(bytearray(sent[0]) + sent[1]), NOW)
+    log.append_as_follower(sent[2], NOW)
+    assert bases(log, disk) == [0, 2]
+
+
 def test_jitter_closes_the_segments_of_partitions_at_different_times_but_each_always_at_the_same() -> None:
     ages = [rolled_after(partition) for partition in range(4)]
     assert len(set(ages)) > 1
