@@ -3,6 +3,7 @@ which the node authenticates with others. `session_authentication.py` has the st
 """
 
 from collections.abc import Callable
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
@@ -72,14 +73,17 @@ class Authentication:
 
     def begin(self, listener: str) -> SessionAuthentication | None:
         """The authentication of a new session; None on a listener without SASL."""
+        return SessionAuthentication(partial(self._offered, listener)) if self._offered(listener) else None
+
+    def _offered(self, listener: str) -> Mechanisms:
+        """What a listener offers by the settings of the moment; nothing without SASL."""
         if self._layers is not self._live.layers:
             self._layers = self._live.layers
             try:
                 self._listeners = self._compiled(self._layers)
             except SettingsError as error:
                 self._trace("sasl-settings-ignored", reason=str(error))
-        mechanisms = self._listeners.get(listener)
-        return None if mechanisms is None else SessionAuthentication(mechanisms)
+        return self._listeners.get(listener, {})
 
     def _compiled(self, layers: Layers) -> dict[str, Mechanisms]:
         sasl = layers.effective.sasl

@@ -59,14 +59,16 @@ class SessionAuthentication:
         "_expires_us",
         "_is_changed",
         "_machine",
+        "_offered",
         "_phase",
         "_principal",
+        "_session_ms_max",
         "mechanism",
-        "mechanisms",
     )
 
-    def __init__(self, mechanisms: Mechanisms) -> None:
-        self.mechanisms = mechanisms
+    def __init__(self, offered: Callable[[], Mechanisms]) -> None:
+        self._offered = offered
+        self._session_ms_max = 0
         self._phase = Phase.VERSIONS
         self.mechanism = ""
         self._machine: ServerMachine | None = None
@@ -74,6 +76,11 @@ class SessionAuthentication:
         self._begun_us: Micros | None = None  # the last re-authentication
         self._expires_us: Micros | None = None
         self._is_changed = False  # another mechanism was chosen for re-authentication
+
+    @property
+    def mechanisms(self) -> Mechanisms:
+        """What the listener offers now: a changed password counts for a re-authentication too."""
+        return self._offered()
 
     @property
     def word(self) -> str:
@@ -120,7 +127,9 @@ class SessionAuthentication:
         else:
             self.mechanism = mechanism
         self._phase = Phase.EXCHANGE
-        self._machine = self.mechanisms[mechanism].machine()
+        chosen = self.mechanisms[mechanism]
+        self._session_ms_max = chosen.session_ms_max
+        self._machine = chosen.machine()
 
     def respond(self, response: bytes, now: Instant) -> Step:
         """One step. Raises SaslRefused, and SaslUnavailable."""
@@ -150,9 +159,7 @@ class SessionAuthentication:
         return lifetime_ms
 
     def _lifetime_ms(self, told: Authenticated, now: Instant) -> int | None:
-        limits = []
-        if self.mechanisms[self.mechanism].session_ms_max > 0:
-            limits.append(self.mechanisms[self.mechanism].session_ms_max)
+        limits = [self._session_ms_max] if self._session_ms_max > 0 else []
         if told.expires_ms is not None:
             limits.append(max(0, told.expires_ms - now.wall_ms))
         return min(limits, default=None)

@@ -359,9 +359,13 @@ def alter(world: World, name: str, value: str) -> int:
 
 
 def test_users_of_plain_change_while_the_broker_runs_and_an_invalid_change_is_ignored() -> None:
-    world = a_world()
+    world = a_world(**{"connections.max.reauth.ms": "60000"})
     key = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
+    open_before = connect(world)
+    assert plain(world, open_before).error_code == 0
     assert alter(world, key, PLAIN_JAAS.replace("a-secret", "another")) == 0
+    world.settle(2000)
+    assert plain(world, open_before).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
     assert plain(world, connect(world)).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
     assert plain(world, connect(world), password="another").error_code == 0
     assert alter(world, key, 'nonsense password="hunter2"') == 0
