@@ -12,6 +12,8 @@ DEFAULT_PROTOCOL_MAP = "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAIN
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 """Kafka's protocols; the position of each is its number in registrations."""
 _SECURE = PROTOCOLS[1:]
+LISTENER_PREFIX = "listener.name."
+"""Of the keys that are given for one listener; its name in lower case follows."""
 WILDCARD_HOSTS = ("", "0.0.0.0", "::")  # noqa: S104 - recognised in order to be refused without an advertised name
 
 

@@ -15,9 +15,8 @@ from .kinds import integer as _int
 from .kinds import long as _long
 from .kinds import several as _list
 from .kinds import text as _text
-from .listeners import Listener, parse_protocol_map
+from .listeners import LISTENER_PREFIX, Listener, parse_protocol_map
 
-LISTENER_PREFIX: Final = "listener.name."
 _OF_LISTENERS: Final = ("sasl.", "ssl.", "connections.max.reauth.ms")
 
 _BROKER = Update.PER_BROKER

@@ -16,12 +16,11 @@ from .keys import Key, Kind, Update, Value, fields_of
 from .kinds import boolean as _boolean
 from .kinds import long as _long
 from .kinds import several as _list
-from .listeners import PROTOCOLS, Listener, is_encrypted
+from .listeners import LISTENER_PREFIX, PROTOCOLS, Listener, is_encrypted
 
 if TYPE_CHECKING:
     from sparklog.tls.keys import TlsKeys
 
-LISTENER_PREFIX = "listener.name."
 PROTOCOL_KEY = "security.inter.broker.protocol"
 _BROKER = Update.PER_BROKER
 
@@ -200,14 +199,6 @@ class WithLinks(WithTls, Protocol):
 def listener_texts(texts: Mapping[str, str]) -> dict[str, str]:
     """Those of these texts whose key has a listener's prefix."""
     return {name: text for name, text in texts.items() if name.startswith(LISTENER_PREFIX)}
-
-
-def listener_suffixes(name: str) -> list[str]:
-    """The keys that may follow the listener's name in a key with its prefix, the longest first: the name may
-    have dots.
-    """
-    parts = name.split(".") if name.startswith(LISTENER_PREFIX) else []
-    return [".".join(parts[first:]) for first in range(3, len(parts))]
 
 
 @cache

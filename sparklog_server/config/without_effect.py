@@ -10,6 +10,7 @@ A key leaves this table for a field of `settings` in the change that gives it an
 """
 
 from .keys import Key, Kind, Update, Value
+from .listeners import LISTENER_PREFIX
 
 _TABLE = """\
 alter.config.policy.class.name | CLASS | r | - | <none> | A Java class that judges changes of settings.
@@ -217,7 +218,6 @@ unstable.feature.versions.enable | BOOLEAN | r | - | false | Allow levels of fea
 """  # noqa: E501
 
 _UPDATES = {"r": Update.READ_ONLY, "b": Update.PER_BROKER, "c": Update.CLUSTER_WIDE}
-_LISTENER_PREFIX = "listener.name."
 
 
 def _read(table: str) -> dict[str, tuple[Key, Value]]:
@@ -262,7 +262,7 @@ def known_without_effect(name: str) -> Key | None:
     """
     if name in KEYS:
         return KEYS[name][0]
-    if name.startswith(_LISTENER_PREFIX):
+    if name.startswith(LISTENER_PREFIX):
         parts = name.split(".")
         for first in range(3, len(parts)):
             if (found := KEYS.get(".".join(parts[first:]))) is not None:
