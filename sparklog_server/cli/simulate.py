@@ -61,8 +61,8 @@ def _simulate_cluster(seed: int, nodes: int, *, quiet: bool) -> int:
 
     scenario = cluster_world.drawn(seed, nodes)
     if not quiet:
-        replicas, flush = cluster_world.replicas_of(scenario)
-        options = f"replication.factor={replicas} sparklog.ack.flush={flush}"
+        replicas, min_in_sync, flush, _ = cluster_world.replication_of(scenario)
+        options = f"replicas={replicas} min.insync.replicas={min_in_sync} sparklog.ack.flush={flush}"
         click.echo(written(scenario, options), nl=False)
     outcome = cluster_world.run(scenario)
     violation = outcome.failure

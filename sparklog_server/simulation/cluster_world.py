@@ -41,8 +41,11 @@ _STAYS_MS = 10_000
 """What is in order stays so for as long: longer than the sessions of brokers last."""
 _FENCED_WITHIN_MS = 1_000
 _REPLICAS = 3
-_IN_SYNC_MIN = 2
+_SERVING = 2
+"""The core serves a partition of which it has so many replicas."""
 _VOTERS_APART = 3
+_SHAPES = ((3, 3),) * 6 + ((5, 5), (5, 3)) * 2 + ((7, 7), (7, 3))
+"""Nodes, and how many of them are voters."""
 _DIGESTS_OF = 4
 """Images are compared where their offset is a multiple of this."""
 PHASES = Phases(chaos_ms=10_000, core_ms=16_000, healed_ms=8_000)
@@ -55,7 +58,7 @@ _IMPATIENT = {
     "sparklog.log.dir.stall.ms": "1000",
 }
 WATCHED = (TOPIC, TRANSACTION_TOPIC, "__consumer_offsets", "__transaction_state")
-_LONE = 0.2
+_LONE, _IN_RACKS = 0.2, 0.3
 _IMPATIENT_RUNS = 0.7
 _RUNS_US = 3_000_000
 """A broker that has run for so long is in service, where nodes are only killed."""
@@ -71,11 +74,11 @@ class Outcome(NamedTuple):
 
 
 def drawn(seed: int, count: int | None = None) -> Scenario:
-    """The scenario of a seed: three nodes or five with both roles, or three controllers and two brokers; or
-    `count` nodes, from 3 to 7, with both roles or three of them controllers. The voters are static, so only
-    a broker may lose its disk.
+    """The scenario of a seed: three, five or seven nodes with both roles, or three of them controllers and
+    the others brokers; `count` sets how many, from 3 to 7. The voters are static, so only a broker may lose
+    its disk.
     """
-    shapes = ((3, 3), (3, 3), (5, 5), (5, 3)) if count is None else ((count, count), (count, _VOTERS_APART))
+    shapes = _SHAPES if count is None else ((count, count), (count, _VOTERS_APART))
     count, voter_count = random_for(seed, "shape").choice(shapes)
     nodes = [NodeId(node + 1) for node in range(count)]
     voters, kinds = nodes[:voter_count], (*nemesis.USUAL, Kind.LOSE)
@@ -84,8 +87,17 @@ def drawn(seed: int, count: int | None = None) -> Scenario:
     return scenario._replace(faults=tuple(faults))
 
 
-def replicas_of(scenario: Scenario) -> tuple[int, str]:
-    """The replication factor of all topics and their `sparklog.ack.flush`, by the seed.
+class Replication(NamedTuple):
+    """How all topics of a run are replicated, and whether the brokers stand in two racks."""
+
+    factor: int
+    min_in_sync: int
+    flush: str
+    has_racks: bool
+
+
+def replication_of(scenario: Scenario) -> Replication:
+    """The replication of a scenario, by its seed.
 
     Where disks are lost there is one replica, and where the power fails records are synced: what only the
     page cache of a machine has is lost with it.
@@ -93,9 +105,11 @@ def replicas_of(scenario: Scenario) -> tuple[int, str]:
     random = random_for(scenario.seed, "replicas")
     kinds = {fault.kind for fault in scenario.faults}
     brokers = len(scenario.nodes) - len(scenario.voters) or len(scenario.nodes)
+    min_in_sync, has_racks = random.choice((1, 2, 2)), random.random() < _IN_RACKS
     if brokers < _REPLICAS or Kind.LOSE in kinds or random.random() < _LONE:
-        return 1, "auto"
-    return _REPLICAS, "always" if Kind.POWER in kinds else random.choice(("auto", "never", "always"))
+        return Replication(1, min_in_sync, "auto", has_racks)
+    flush = "always" if Kind.POWER in kinds else random.choice(("auto", "never", "always"))
+    return Replication(_REPLICAS, min_in_sync, flush, has_racks)
 
 
 def run(
@@ -127,10 +141,10 @@ class _Run:
             **dict.fromkeys(brokers, ("broker",)),
             **dict.fromkeys(voters, ("controller",) if brokers else ("broker", "controller")),
         }
-        self._replicas, self._flush = replicas_of(scenario)
+        self._replication = replication_of(scenario)
         self._is_impatient = random_for(scenario.seed, "patience").random() < _IMPATIENT_RUNS
         self._brokers = brokers or voters
-        clients = Clients(self._brokers, self.notes, self._replicas)
+        clients = Clients(self._brokers, self.notes, self._replication.factor)
         steps: list[Callable[..., Steps]] = [clients.administrator, clients.committer, clients.checker]
         steps += [partial(clients.writer, partition=partition) for partition in range(PARTITIONS)]
         clock = VirtualClock()
@@ -164,13 +178,14 @@ class _Run:
             "auto.create.topics.enable": "false",
             "offsets.topic.num.partitions": "3",
             "transaction.state.log.num.partitions": "3",
-            "default.replication.factor": str(self._replicas),
-            "offsets.topic.replication.factor": str(self._replicas),
-            "transaction.state.log.replication.factor": str(self._replicas),
-            "transaction.state.log.min.isr": "2",
-            "min.insync.replicas": str(_IN_SYNC_MIN),
-            "sparklog.ack.flush": self._flush,
+            "default.replication.factor": str(self._replication.factor),
+            "offsets.topic.replication.factor": str(self._replication.factor),
+            "transaction.state.log.replication.factor": str(self._replication.factor),
+            "transaction.state.log.min.isr": str(self._replication.min_in_sync),
+            "min.insync.replicas": str(self._replication.min_in_sync),
+            "sparklog.ack.flush": self._replication.flush,
             "log.message.timestamp.after.max.ms": str(1 << 60),  # wall clocks step
+            **({"broker.rack": f"rack-{machine.node % 2}"} if self._replication.has_racks else {}),
             **(_IMPATIENT if self._is_impatient else {}),
         }
         return BrokerProcess(machine, settings, cluster_id=CLUSTER_ID, broker_class=self._broker_class)
@@ -212,7 +227,7 @@ class _Run:
         """The core is healed. Where brokers soon count as dead, it serves them. Raises Violation."""
         scenario = self._scenario
         core = set(scenario.core) & set(self._brokers)
-        if not self._is_impatient or self._replicas < _REPLICAS or len(core) < _IN_SYNC_MIN:
+        if not self._is_impatient or self._replication.factor < _REPLICAS or len(core) < _SERVING:
             return
         self.notes.reachable = sorted(core)
         self._run_until(scenario.healed_ms - _SERVED_MS)
@@ -294,7 +309,7 @@ def _is_served(partition: PartitionImage | None, core: Set[NodeId]) -> bool:
     if partition is None:
         return False
     may_lead = core & {*partition.isr, *partition.eligible_leader_replicas}
-    return bool(may_lead) and len(core & set(partition.replicas)) >= _IN_SYNC_MIN
+    return bool(may_lead) and len(core & set(partition.replicas)) >= _SERVING
 
 
 class _Watch:

@@ -100,8 +100,16 @@ def run(scenario: Scenario, *, trace: Callable[[str], None] | None = None) -> Ou
     return Outcome(failure, run.world.events, run.world.digest, dict(run.reached()))
 
 
+def min_in_sync_of(scenario: Scenario) -> int:
+    """`min.insync.replicas`: two, where a power cut may take what is not synced, else one or two."""
+    flush, loses_power = durability_of(scenario)
+    if loses_power and flush != "always":
+        return 2
+    return random_for(scenario.seed, "in sync").choice((1, 2, 2))
+
+
 @lru_cache(maxsize=64)
-def _settings(node: int, flush: str, lag_ms: int) -> BrokerSettings:
+def _settings(node: int, flush: str, lag_ms: int, min_in_sync: int) -> BrokerSettings:
     given = {
         "node.id": str(node),
         "process.roles": "broker",
@@ -111,7 +119,7 @@ def _settings(node: int, flush: str, lag_ms: int) -> BrokerSettings:
         "log.dirs": LOG_DIR,
         "log.roll.ms": "1000",
         "log.message.timestamp.after.max.ms": str(1 << 60),  # clocks drift
-        "min.insync.replicas": "2",
+        "min.insync.replicas": str(min_in_sync),
         "replica.fetch.wait.max.ms": "200",
         "replica.lag.time.max.ms": str(lag_ms),
         "replica.socket.timeout.ms": "2000",
@@ -124,9 +132,10 @@ class _Run:
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
         random = random_for(scenario.seed, "replicas")
-        self._flush, needs_elr = durability_of(scenario)
+        flush, needs_elr = durability_of(scenario)
         count = random.randint(1, _PARTITIONS_MAX)
-        self._lag_ms = random.choice((300, 600, 1_500))
+        lag_ms, min_in_sync = random.choice((300, 600, 1_500)), min_in_sync_of(scenario)
+        self._settings = partial(_settings, flush=flush, lag_ms=lag_ms, min_in_sync=min_in_sync)
         self._partitions = [TopicPartition(TOPIC, index) for index in range(count)]
         self.post = Post()
         habits = Habits.drawn(random)
@@ -134,7 +143,7 @@ class _Run:
         self.controller = ModelController(
             random_for(scenario.seed, "controller"),
             habits,
-            _settings(1, self._flush, self._lag_ms).topics,
+            self._settings(1).topics,
             CLUSTER_ID,
             count,
         )
@@ -156,7 +165,7 @@ class _Run:
         known = self._producers.get(machine.node)
         nodes = self._scenario.nodes
         if known is None:
-            settings = _settings(machine.node, self._flush, self._lag_ms)
+            settings = self._settings(machine.node)
             return ReplicaProcess(machine, settings, CLUSTER_ID, self.post, self.controller)
         partition, acks = known
         random = random_for(self._scenario.seed, f"producer {machine.node}")

@@ -39,7 +39,7 @@ def seeds_needed(plant: Callable[[], Planted], seeds: int, *, world: str) -> tup
     """(how many seeds it took, the violation); (-1, "") if none of them found it."""
     tried = 0
     for seed in range(1, 100 * seeds):
-        if world == "cluster" and cluster_world.replicas_of(cluster_world.drawn(seed))[0] == 1:
+        if world == "cluster" and cluster_world.replication_of(cluster_world.drawn(seed)).factor == 1:
             continue
         tried += 1
         with contextlib.contextmanager(plant)():
