@@ -90,11 +90,12 @@ def measure(figures: harness.Figures, cluster: trio.Trio, gigabytes: float) -> N
         )
         ended_s = time.perf_counter()
     rate = size / 1e6 / (ended_s - began_s)
-    figures.add("caught up, start of the process included", "MB/s", cluster.name, rate)
+    figures.add("caught up, start of the process included", "MB/s", cluster.name, rate, bound=">= 200")
     before_ms = paced.p99_ms(began_s - BEFORE_S / 2, began_s)
     figures.add("producer of 20 MB/s before: p99", "ms", cluster.name, before_ms)
     beside_ms = paced.p99_ms(began_s, ended_s)
     figures.add("producer of 20 MB/s beside it: p99", "ms", cluster.name, beside_ms)
+    figures.add("p99 beside it / before", "", cluster.name, beside_ms / before_ms, bound="<= 4")
 
 
 def make_cold(directory: Path) -> None:

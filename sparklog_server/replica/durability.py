@@ -13,6 +13,10 @@ from sparklog_server.log.log_config import INT64_MAX, LogConfig
 from sparklog_server.log.partition_log import PartitionLog
 from sparklog_server.replica.purgatory import Waiter
 
+BEHIND_BYTES_MAX = 8 << 20
+"""A log with more unsynced bytes is synced soon: one sync of a whole segment keeps the disk busy for a second,
+in which writes and reads of all other logs wait.
+"""
 LINGER_US = 10_000
 """The longest time that appended records stay unsynced while no request waits for them."""
 
@@ -29,6 +33,7 @@ class Durability:
         "_flush_us",
         "_log",
         "_syncing_start",
+        "_unsynced_bytes",
         "epochs_start",
         "log_start",
         "waits_for_sync",
@@ -39,6 +44,7 @@ class Durability:
         self.waits_for_sync = waits_for_sync
         self.log_start = log.log_start_offset  # in the checkpoint on disk
         self.epochs_start = self._syncing_start = Offset(0)  # the epochs on disk begin there or later
+        self._unsynced_bytes = 0
         self._awaits_log_start: list[tuple[Offset, Waiter]] = []
         self.configure(log.settings)
 
@@ -57,23 +63,27 @@ class Durability:
         """Whether records are unacknowledged until the next sync."""
         return self.waits_for_sync and self._log.recovery_point < self._log.log_end_offset
 
-    def sync_within_us(self) -> int | None:
-        """The time within which a log must be synced whose records are acknowledged unsynced; None if no sync
+    def appended(self, size: int) -> int | None:
+        """Count `size` more bytes. Returns the time within which a log must be synced whose records are acknowledged unsynced; None if no sync
         is due.
 
         A sealed segment is synced to bound the scan after a crash; flush.messages and flush.ms work as in
         Kafka.
         """
         log = self._log
+        self._unsynced_bytes += size
         if log.log_end_offset - log.recovery_point >= self._flush_messages:
             return 0
-        return LINGER_US if log.segments.sealed else self._flush_us
+        if log.segments.sealed or self._unsynced_bytes > BEHIND_BYTES_MAX:
+            return LINGER_US
+        return self._flush_us
 
     def begin_sync(self) -> tuple[list[DiskFile], Offset]:
         """The files to sync, and the log end offset up to which they make the log durable. Raises
         StorageError.
         """
         syncing = self._log.begin_sync()
+        self._unsynced_bytes = 0
         self._syncing_start = self._log.log_start_offset
         return syncing
 

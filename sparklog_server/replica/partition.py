@@ -458,7 +458,7 @@ class Partition:
             if self.purgatory.heap or self.purgatory.watchers:
                 self.home.hurry()
             return
-        within_us = durability.sync_within_us()
+        within_us = durability.appended(size)
         if within_us is not None:
             self.home.mark_dirty(self, 0, now, within_us=within_us)  # 0: no reply waits for this sync
         if self.leader is not None and self.leader.is_alone:  # else followers in sync have the records first

@@ -3,6 +3,7 @@
 import pytest
 
 from sparklog.wire.messages.produce import ProduceResponse
+from sparklog_server.replica.durability import BEHIND_BYTES_MAX
 from tests.broker.test_retention import create
 from tests.broker.world import ACKS_ALL, PRODUCE_BY_NAME, World, produce, produced
 
@@ -17,13 +18,13 @@ def started(**configs: object) -> World:
     return world
 
 
-def send(world: World, count: int) -> None:
+def send(world: World, count: int, value: bytes = b"x") -> None:
     client = world.node.connect()
     for _ in range(count):
         assert (
             produced(
                 world.ask(
-                    client, produce("t", world.batch(b"x"), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse
+                    client, produce("t", world.batch(value), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse
                 )
             )[0]
             == 0
@@ -35,6 +36,16 @@ def test_nothing_is_synced_that_nobody_asks_for() -> None:
     send(world, 10)
     world.settle(60_000)
     assert world.node.syncs == 0
+
+
+def test_many_unsynced_bytes_are_synced_though_no_request_waits() -> None:
+    world, value = started(), bytes(BEHIND_BYTES_MAX // 16)
+    send(world, 16, value)
+    world.settle(60_000)
+    assert world.node.syncs == 1
+    send(world, 15, value)
+    world.settle(60_000)
+    assert world.node.syncs == 1
 
 
 def test_flush_messages_syncs_after_so_many_records() -> None:
