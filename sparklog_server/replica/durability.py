@@ -14,8 +14,8 @@ from sparklog_server.log.partition_log import PartitionLog
 from sparklog_server.replica.purgatory import Waiter
 
 BEHIND_BYTES_MAX = 8 << 20
-"""A log with more unsynced bytes is synced soon: one sync of a whole segment keeps the disk busy for a second,
-in which writes and reads of all other logs wait.
+"""A log with more unsynced bytes is synced soon: one sync of a whole segment keeps the disk busy for a
+second, in which writes and reads of all other logs wait.
 """
 LINGER_US = 10_000
 """The longest time that appended records stay unsynced while no request waits for them."""
@@ -64,8 +64,8 @@ class Durability:
         return self.waits_for_sync and self._log.recovery_point < self._log.log_end_offset
 
     def appended(self, size: int) -> int | None:
-        """Count `size` more bytes. Returns the time within which a log must be synced whose records are acknowledged unsynced; None if no sync
-        is due.
+        """Count `size` more bytes of a log whose records are acknowledged unsynced. Returns the time within
+        which it must be synced; None if no sync is due.
 
         A sealed segment is synced to bound the scan after a crash; flush.messages and flush.ms work as in
         Kafka.
