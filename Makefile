@@ -9,7 +9,7 @@ STANDIN_SOURCES := $(wildcard tests/spark/differential/java/org/apache/spark/kaf
 COPY_JARS := mvn -q -B org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies -DincludeScope=runtime
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jars node demo notebooks test test-spark test-rest test-long spark-versions lint bench fuzz docs wheels
+.PHONY: help setup jars node demo notebooks test test-beside test-rest test-long spark-versions lint bench fuzz docs wheels
 
 help:
 	@echo 'make setup      virtual environment, compiled kernels, JARs for demo and tests; quick when nothing changed'
@@ -90,14 +90,16 @@ notebooks: setup
 
 # One process for each core. The tests that need Spark print their output when they end, as one block.
 test: setup
-	@$(MAKE) --no-print-directory --keep-going --jobs=2 test-spark test-rest
+	@$(MAKE) --no-print-directory --keep-going --jobs=2 test-beside test-rest
 
-test-spark:
+# Beside the rest, on the other core: Spark, then the simulations.
+test-beside:
 	@mkdir -p build
-	@$(PY) -m pytest -m 'spark and not long' >build/test-spark.log 2>&1; status=$$?; echo; cat build/test-spark.log; exit $$status
+	@( $(PY) -m pytest -m 'spark and not long'; spark=$$?; $(PY) -m pytest -m 'not long' tests/simulation && exit $$spark ) \
+		>build/test-beside.log 2>&1; status=$$?; echo; cat build/test-beside.log; exit $$status
 
 test-rest:
-	@$(PY) -m pytest -m 'not spark and not long'
+	@$(PY) -m pytest -m 'not spark and not long' --ignore tests/simulation
 
 # With SEEDS=n: only n seeds of one simulation, of quorums (raft, the default), whole clusters or replication (replica), after those of
 # its last run, or from seed FROM on. build/simulation/WORLD.json has the tally of all runs.
