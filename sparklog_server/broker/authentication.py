@@ -4,7 +4,6 @@ which the node authenticates with others. `session_authentication.py` has the st
 
 from collections.abc import Callable
 from functools import partial
-from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from sparklog.client.sasl import jaas
@@ -20,10 +19,8 @@ from sparklog_server.config.listeners import parse_protocol_map
 from sparklog_server.config.sasl_settings import SaslSettings, text_for
 from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import StorageError
-from sparklog_server.metadata.carried import credential_key
 from sparklog_server.metadata.delegation_tokens import token_hmac, token_of
 from sparklog_server.metadata.image import MetadataImage
-from sparklog_server.metadata.records import UserScramCredentialRecord
 from sparklog_server.security.sasl import ServerMachine
 
 if TYPE_CHECKING:
@@ -36,7 +33,7 @@ if TYPE_CHECKING:
         OAuthRules,
         RunInBackground,
     )
-    from sparklog_server.security.scram import ScramAccounts, ScramCredential, TokenFound
+    from sparklog_server.security.scram import ScramAccounts, TokenFound
 
 _JAAS: Final = "sasl.jaas.config"
 _MECHANISMS: Final = "sasl.enabled.mechanisms"
@@ -92,8 +89,7 @@ class Authentication:
         self._accounts: dict[str, ScramAccounts] = {}
         self._trace = trace
         self._plain_key = entropy(_KEY_BYTES)
-        secret = live.settings.sasl.token_secret_key or ""
-        self._secret = sha256(f"sparklog-scram\0{cluster_id}\0{secret}".encode()).digest()
+        self._cluster_id = cluster_id
         self._layers = live.layers
         self._listeners = self._compiled(live.layers)
 
@@ -155,12 +151,15 @@ class Authentication:
 
             provider = self._provider(oauth_rules(layers.effective.sasl, layers.text, listener))
             return lambda: OAuthServer(provider)
+        from sparklog_server.broker.scram_users import ScramUsers
         from sparklog_server.security.scram import NONCE_BYTES, ScramAccounts, ScramServer
 
         accounts = self._accounts.get(mechanism)
         if accounts is None:
-            accounts = ScramAccounts(mechanism, self._scram_credential, self._token, self._secret)
-            self._accounts[mechanism] = accounts
+            known = ScramUsers(self._image, self._cluster_id, self._live.settings.sasl.token_secret_key or "")
+            accounts = self._accounts[mechanism] = ScramAccounts(
+                mechanism, known.credential, self._token, known.secret, known.shapes
+            )
         return lambda: ScramServer(accounts, base64(self._entropy(NONCE_BYTES)))
 
     def _provider(self, rules: "OAuthRules") -> "OAuthProvider":
@@ -172,16 +171,6 @@ class Authentication:
         if rules not in self._providers:
             self._providers[rules] = OAuthProvider(rules, self._reads, self._trace)
         return self._providers[rules]
-
-    def _scram_credential(self, user: str, mechanism: int) -> "ScramCredential | None":
-        from sparklog_server.security.scram import ScramCredential
-
-        found = self._image().carried.get(credential_key(user, mechanism))
-        if not isinstance(found, UserScramCredentialRecord):
-            return None
-        return ScramCredential(
-            bytes(found.salt), bytes(found.stored_key), bytes(found.server_key), found.iterations
-        )
 
     def _token(self, token_id: str) -> "TokenFound | None":
         from sparklog_server.security.scram import TokenFound
