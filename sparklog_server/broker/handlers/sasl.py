@@ -32,8 +32,13 @@ def sasl_handshake(
 ) -> Message | Parked:
     """Choose a mechanism."""
     authentication = call.session.authentication
-    if authentication is None or not authentication.may_begin(now):
-        return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+    illegal = SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+    if authentication is None:
+        return illegal
+    if authentication.may_continue:
+        return context.refuse(call, illegal, authentication.unexpected(call.api_key), now)
+    if not authentication.may_begin(now):
+        return illegal
     mechanisms = list(authentication.mechanisms)
     if call.version == 0:
         # Its tokens would come as frames without a header; clients of Kafka 1.0 and later do not do that.
