@@ -87,6 +87,8 @@ class Broker:
             trace=trace,
         )
         self.buffer = sessions.buffer
+        self.has_request_in_flight = sessions.has_request_in_flight
+        self.is_authenticated = sessions.is_authenticated
         self.link_buffer = parts.links.buffer
         self.mute_changes = sessions.mute_changes
         self._context = Context(
@@ -267,10 +269,6 @@ class Broker:
         if session is not None and session.beats_for is not None:
             self._quorum.heartbeat_lost(session.beats_for, now)
         return self._end_of_turn(now)
-
-    def has_request_in_flight(self, session_id: SessionId) -> bool:
-        """Whether the client of this session waits for a response."""
-        return self._sessions.has_request_in_flight(session_id)
 
     @property
     def request_bytes(self) -> int:
