@@ -18,7 +18,7 @@ from sparklog.wire.frame import RECEIVE_BUFFER_BYTES
 from sparklog_server.broker.authorization import Allow, Authorization
 from sparklog_server.broker.broker_lifecycle import BrokerLifecycle
 from sparklog_server.broker.client_quotas import ClientQuotas, WorkClock
-from sparklog_server.broker.context import Context
+from sparklog_server.broker.context import CertificatesRefusal, Context
 from sparklog_server.broker.coordinator_requests import settle
 from sparklog_server.broker.directories import close_without_logs
 from sparklog_server.broker.dispatch import HANDLERS, newest_served
@@ -153,6 +153,7 @@ class Broker:
         receive_buffer: bytearray | None = None,
         work_clock: WorkClock = lambda: 0,
         read: Callable[[str], bytes] = nothing_readable,
+        certificates_refusal: CertificatesRefusal | None = None,
     ) -> Self:
         """Open the directories and the metadata log, and the data logs of a node that is alone; `start` then
         registers. `allow` decides about access in place of the settings. `read` reads the document of an URL,
@@ -170,7 +171,7 @@ class Broker:
         )
         if receive_buffer is None:
             receive_buffer = bytearray(RECEIVE_BUFFER_BYTES)
-        return cls(
+        made = cls(
             parts,
             authorization=authorization,
             receive_buffer=receive_buffer,
@@ -178,6 +179,9 @@ class Broker:
             read=read,
             trace=trace,
         )
+        if certificates_refusal is not None:
+            made._context.certificates_refusal = certificates_refusal
+        return made
 
     # -- lifecycle
 

@@ -48,7 +48,7 @@ def run_node(
     server = Server(
         settings,
         disk,
-        lambda settings, disk, trace, now: Broker.open(
+        lambda settings, disk, trace, now, certificates_refusal: Broker.open(
             settings,
             disk,
             entropy=entropy,
@@ -56,6 +56,7 @@ def run_node(
             now=now,
             work_clock=perf_counter_ns,
             read=_read_url,
+            certificates_refusal=certificates_refusal,
         ),
         log,
         connections_max=shares.connections,

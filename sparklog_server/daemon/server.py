@@ -58,7 +58,10 @@ TRIMMED_BYTES_MIN: Final = 32 << 20
 # Errors that keep a broker from starting and that one sentence describes; any other error is a bug.
 REFUSALS: Final = (SparklogError, StorageError, DirectoryRefused, CheckpointCorrupt, ElectionStateCorrupt)
 
-OpenBroker = Callable[[BrokerSettings, Disk, Callable[..., None], Instant], Serving]
+CertificatesRefusal = Callable[[BrokerSettings], str | None]
+OpenBroker = Callable[
+    [BrokerSettings, Disk, Callable[..., None], Instant, CertificatesRefusal | None], Serving
+]
 
 
 class CannotListen(SparklogError):
@@ -90,7 +93,8 @@ class Server:
         self._settings = settings.with_bound_ports(ports)
         self._listen_to_signals()
         self._certificates = _certificates(settings, log) if needs_certificates(settings) else None
-        self._broker = open_broker(self._settings, disk, log.trace, read_clock())
+        refusal = None if self._certificates is None else self._certificates.refusal
+        self._broker = open_broker(self._settings, disk, log.trace, read_clock(), refusal)
         self._pump = Pump(
             self._broker,
             disk,
