@@ -18,7 +18,7 @@ from sparklog.wire.frame import RECEIVE_BUFFER_BYTES
 from sparklog_server.broker.authorization import Allow, Authorization
 from sparklog_server.broker.broker_lifecycle import BrokerLifecycle
 from sparklog_server.broker.client_quotas import ClientQuotas, WorkClock
-from sparklog_server.broker.context import Context
+from sparklog_server.broker.context import CertificatesRefusal, Context
 from sparklog_server.broker.coordinator_requests import settle
 from sparklog_server.broker.directories import close_without_logs
 from sparklog_server.broker.dispatch import HANDLERS, newest_served
@@ -87,6 +87,8 @@ class Broker:
             trace=trace,
         )
         self.buffer = sessions.buffer
+        self.has_request_in_flight = sessions.has_request_in_flight
+        self.is_authenticated = sessions.is_authenticated
         self.link_buffer = parts.links.buffer
         self.mute_changes = sessions.mute_changes
         self._context = Context(
@@ -151,6 +153,7 @@ class Broker:
         receive_buffer: bytearray | None = None,
         work_clock: WorkClock = lambda: 0,
         read: Callable[[str], bytes] = nothing_readable,
+        certificates_refusal: CertificatesRefusal | None = None,
     ) -> Self:
         """Open the directories and the metadata log, and the data logs of a node that is alone; `start` then
         registers. `allow` decides about access in place of the settings. `read` reads the document of an URL,
@@ -168,7 +171,7 @@ class Broker:
         )
         if receive_buffer is None:
             receive_buffer = bytearray(RECEIVE_BUFFER_BYTES)
-        return cls(
+        made = cls(
             parts,
             authorization=authorization,
             receive_buffer=receive_buffer,
@@ -176,6 +179,9 @@ class Broker:
             read=read,
             trace=trace,
         )
+        if certificates_refusal is not None:
+            made._context.certificates_refusal = certificates_refusal
+        return made
 
     # -- lifecycle
 
@@ -267,10 +273,6 @@ class Broker:
         if session is not None and session.beats_for is not None:
             self._quorum.heartbeat_lost(session.beats_for, now)
         return self._end_of_turn(now)
-
-    def has_request_in_flight(self, session_id: SessionId) -> bool:
-        """Whether the client of this session waits for a response."""
-        return self._sessions.has_request_in_flight(session_id)
 
     @property
     def request_bytes(self) -> int:

@@ -37,7 +37,7 @@ from sparklog_server.log.identity import META_FILE, DirectoryRefused, encode_uui
 from sparklog_server.security.scram_arguments import parse_scram
 
 from .authority import OWN_NAMES, Authority, checked_host, replace_file, write_file
-from .local_cluster import NODES_MAX, LocalCluster, Reserve, replication_defaults
+from .local_cluster import NODES_MAX, LocalCluster, Reserve, check_base_port, replication_defaults
 
 AUTHORITY_FILE: Final = "ca.pem"
 AUTHORITY_KEY_FILE: Final = "ca-key.pem"
@@ -162,8 +162,7 @@ def _placed(count: int, hosts: Sequence[str], base_port: int, reserve: Reserve) 
     """
     if not 1 <= count <= NODES_MAX:
         raise SettingsError(f"--nodes {count}: there are 1 to {NODES_MAX} nodes")
-    if base_port and not 0 < base_port <= 65_536 - 3 * count:
-        raise SettingsError(f"--base-port {base_port}: {3 * count} ports from it on must be below 65536")
+    check_base_port(base_port, 3 * count)
     is_spread = count > 1 and len(hosts) == count
     if is_spread and not base_port:
         raise SettingsError("--base-port 0 selects ports of this machine: name one for several hosts")

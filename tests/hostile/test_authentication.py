@@ -65,12 +65,16 @@ def versions_twice(client: Client) -> None:
 
 def handshake_twice(client: Client) -> None:
     client.begin()
-    client.request(SaslHandshakeRequest("PLAIN"), 1)
+    told = client.ask(SaslHandshakeRequest("PLAIN"), 1, SaslHandshakeResponse)
+    assert isinstance(told, SaslHandshakeResponse)
+    assert told.error_code == ErrorCode.ILLEGAL_SASL_STATE
 
 
 def versions_after_the_handshake(client: Client) -> None:
     client.begin()
-    client.request(VERSIONS, 3)
+    told = client.ask(VERSIONS, 3, ApiVersionsResponse)
+    assert isinstance(told, ApiVersionsResponse)
+    assert told.error_code == ErrorCode.ILLEGAL_SASL_STATE
 
 
 def another_request_within_the_exchange(client: Client) -> None:
