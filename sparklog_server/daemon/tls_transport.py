@@ -170,22 +170,18 @@ class TlsTransport:
 
     def send(self, content: bytes | bytearray | memoryview) -> int:
         """See `transport.Transport`."""
-        return self._finish() or self._write(content, 0)
+        return self._write(content, 0)
 
     def send_gathered(
         self, contents: Sequence[bytes | bytearray | memoryview], *, is_more_to_come: bool
     ) -> int:
         """See `transport.Transport`. Small pieces share a record."""
-        if offered := self._finish():
-            return offered
         content = contents[0] if len(contents) == 1 else b"".join(contents)
         return self._write(content, MORE if is_more_to_come else 0)
 
     def send_slice(self, descriptor: int, position: int, length: int) -> int:
         """See `transport.Transport`."""
-        if offered := self._finish():
-            return offered
-        taken = 0
+        taken = self._finish()
         while taken < length:
             piece = os.pread(descriptor, min(length - taken, SENT_PIECE_BYTES), position + taken)
             if not piece:
@@ -198,8 +194,8 @@ class TlsTransport:
         return taken
 
     def _write(self, content: bytes | bytearray | memoryview, flags: int) -> int:
+        taken = self._finish()
         whole = memoryview(content)
-        taken = 0
         while taken < len(whole):
             piece = whole[taken : taken + SENT_PIECE_BYTES]
             if not self._write_piece(piece, flags):
