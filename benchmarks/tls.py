@@ -45,11 +45,11 @@ def main() -> None:
         stores = {kind: _store(Path(directory), kind) for kind in KEYS}
         if options.only != "kafka":
             for kind, store in stores.items():
-                with _secure_sparklog(store) as (subject, address):
+                with _secure_sparklog(store) as (subject, address, authenticated):
                     if kind == "RSA 2048" and not options.handshakes_only:
                         _loads(figures, options, subject, address, store)
                         _plain(figures, options, subject)
-                        _one_at_a_time(figures, options, subject, address)
+                        _one_at_a_time(figures, options, subject, authenticated)
                         _memory(figures, options, subject, address)
                     _handshakes(figures, options, subject, address, kind, store)
         if "kafka" in (options.against, options.only):
@@ -93,11 +93,18 @@ def _settings(store: Path) -> dict[str, str]:
 
 
 @contextmanager
-def _secure_sparklog(store: Path) -> Iterator[tuple[harness.Subject, tuple[str, int]]]:
-    port = harness.free_port()
+def _secure_sparklog(store: Path) -> Iterator[tuple[harness.Subject, tuple[str, int], tuple[str, int]]]:
+    """The addresses of its listeners SSL and SASL_SSL follow it."""
+    port, authenticated_port = harness.free_port(), harness.free_port()
     settings = {
         "sparklog.ack.flush": "never",
-        "listeners": f"PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:{port},SASL_SSL://127.0.0.1:{port + 1}",
+        "listeners": ",".join(
+            (
+                "PLAINTEXT://127.0.0.1:0",
+                f"SSL://127.0.0.1:{port}",
+                f"SASL_SSL://127.0.0.1:{authenticated_port}",
+            )
+        ),
         "sasl.enabled.mechanisms": "PLAIN",
         "listener.name.sasl_ssl.plain.sasl.jaas.config": (
             "org.apache.kafka.common.security.plain.PlainLoginModule required user_app=secret;"
@@ -105,7 +112,7 @@ def _secure_sparklog(store: Path) -> Iterator[tuple[harness.Subject, tuple[str, 
         **_settings(store),
     }
     with harness.sparklog(settings) as subject:
-        yield subject, ("127.0.0.1", port)
+        yield subject, ("127.0.0.1", port), ("127.0.0.1", authenticated_port)
 
 
 @contextmanager
@@ -177,7 +184,7 @@ def _one_at_a_time(
     """The latency of a Produce of 1 KB over SASL_SSL and without TLS, in turns, and their ratio."""
     harness.create_topic(subject, "one-at-a-time")
     frame = raw.produce_request("one-at-a-time", value_bytes=SIZE)
-    with raw.connect(subject) as plain, _authenticated((address[0], address[1] + 1)) as secure:
+    with raw.connect(subject) as plain, _authenticated(address) as secure:
         for _ in range(options.repeats):
             found_us: dict[str, list[float]] = {"plain": [], "SASL_SSL": []}
             for _ in range(REQUESTS // REQUESTS_A_TURN):
