@@ -148,6 +148,8 @@ class Connection:
         self._runs: dict[Sliceable, ColdRun] | None = None
         self._is_open = True
         reactor.watch(transport.fileno(), self._ready, self._events)
+        if transport.has_received:
+            self._read_soon()
 
     def queue(self, chunks: list[Chunk]) -> None:
         """Queue chunks for the next `flush`; their slices are retained, and released when they are sent."""

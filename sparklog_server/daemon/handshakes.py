@@ -22,8 +22,8 @@ from sparklog_server.daemon.certificates import Certificates, Contexts
 from sparklog_server.daemon.jobs import Jobs
 from sparklog_server.daemon.newcomers import Newcomers
 from sparklog_server.daemon.pump import read_clock
-from sparklog_server.daemon.reactor import READ, WRITE, Reactor
-from sparklog_server.daemon.tls_transport import TlsTransport
+from sparklog_server.daemon.reactor import READ, Reactor
+from sparklog_server.daemon.tls_transport import TlsTransport, shared_buffer
 from sparklog_server.security.principals import (
     UNKNOWN,
     CertificateUnreadable,
@@ -67,12 +67,9 @@ class _Handshake:
         self.listener = listener
         self.peer = peer
         self.began_us = began_us
-        self.tls: ssl.SSLSocket | None = None
+        self.tls: TlsTransport | None = None
         self.is_running = False
         self.is_dropped = False
-
-    def close(self) -> None:
-        (self.connected if self.tls is None else self.tls).close()
 
 
 class _Refused(Exception):
@@ -104,6 +101,7 @@ class Handshakes:
         self._timeout_us = timeout_ms * 1000
         self._after = after
         self._trace = trace
+        self._shared = shared_buffer()
         self._unfinished: dict[_Handshake, None] = {}
         self._open: Newcomers[_Handshake] = Newcomers()
         self._is_sweep_due = False
@@ -156,7 +154,7 @@ class Handshakes:
         one.is_running = True
         contexts = self._certificates.of_listener(one.listener.name)
         assert contexts is not None
-        self._jobs.run(partial(_step, one, contexts), partial(self._stepped, one))
+        self._jobs.run(partial(_step, one, contexts, self._shared), partial(self._stepped, one))
 
     def _stepped(self, one: _Handshake, result: object) -> None:
         one.is_running = False
@@ -168,7 +166,7 @@ class Handshakes:
             del self._unfinished[one]
             self._open.remove(one, one.peer[0])
             assert one.tls is not None
-            self._established(TlsTransport(one.tls), one.listener.name, one.peer, result)
+            self._established(one.tls, one.listener.name, one.peer, result)
         else:  # refused, or bytes of the peer for which a library has an error of its own
             reason = str(result) if isinstance(result, _Refused) else f"{type(result).__name__}: {result}"
             self._tell(one, reason)
@@ -183,7 +181,7 @@ class Handshakes:
 
     def _close(self, one: _Handshake) -> None:
         self._open.remove(one, one.peer[0])
-        one.close()
+        one.connected.close()
 
     def _sweep(self) -> None:
         oldest_us = read_clock().mono_us - self._timeout_us
@@ -207,25 +205,18 @@ class Handshakes:
         self._trace("tls-handshake-failed", peer=joined(*one.peer), listener=one.listener.name, reason=reason)
 
 
-def _step(one: _Handshake, contexts: Contexts) -> int | Identity | _Refused:
+def _step(one: _Handshake, contexts: Contexts, shared: memoryview) -> int | Identity | _Refused:
     """A job: go on with a handshake. The events that it waits for, or how it has ended."""
     if one.is_dropped:
         return _Refused("dropped while it waited")
     try:
         if one.tls is None:
             assert contexts.server is not None
-            one.tls = contexts.server.wrap_socket(
-                one.connected, server_side=True, do_handshake_on_connect=False
-            )
-            one.connected = one.tls
-        one.tls.do_handshake()
-        certificate = one.tls.getpeercert(binary_form=True)
+            one.tls = TlsTransport(one.connected, contexts.server, shared)
+        if events := one.tls.handshake():
+            return events
         # With SASL, the client's name is that of its user (KIP-684).
-        return UNKNOWN if one.listener.is_sasl else identity_of(certificate, contexts.rules)
-    except ssl.SSLWantReadError:
-        return READ
-    except ssl.SSLWantWriteError:
-        return WRITE
+        return UNKNOWN if one.listener.is_sasl else identity_of(one.tls.certificate, contexts.rules)
     except ssl.SSLCertVerificationError as error:
         return _Refused(f"the client's certificate is not accepted: {error.verify_message}")
     except ssl.SSLEOFError:

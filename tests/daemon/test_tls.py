@@ -1,9 +1,11 @@
 """A live broker whose listener has TLS: who may connect, and how a handshake fails."""
 
 import contextlib
+import shutil
 import socket
 import ssl
 import struct
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -85,6 +87,20 @@ def test_a_client_refuses_another_authority_another_name_and_an_expired_certific
         pytest.raises(ssl.SSLCertVerificationError, match="expired"),
     ):
         connected(old.address(), trusting())
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="Python's ssl cannot renegotiate")
+def test_a_renegotiation_is_refused(served: Address) -> None:
+    client = subprocess.run(
+        ["openssl", "s_client", "-tls1_2", "-connect", f"{served[0]}:{served[1]}"],
+        input="R\n",
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert "RENEGOTIATING" in client.stderr + client.stdout
+    assert "no renegotiation" in client.stderr
 
 
 def test_tls_1_0_and_1_1_are_refused(served: Address) -> None:
