@@ -37,6 +37,7 @@ from sparklog_server.replica.disks import unreadable
 from sparklog_server.security import ANONYMOUS
 
 if TYPE_CHECKING:
+    from sparklog_server.broker.audit_log import AuditLog
     from sparklog_server.broker.controller_registration import ControllerRegistration
     from sparklog_server.broker.replication import Replication
 
@@ -116,7 +117,11 @@ class Broker:
             quotas=self.quotas,
             entropy=parts.entropy,
         )
-        self._audit = authorization.audit
+        self._audit: AuditLog | None = None
+        if authorization.audit is not None:
+            from sparklog_server.broker import audit_log
+
+            self._audit = audit_log.AuditLog(self._context, authorization.audit, trace)
         if uses_sasl(settings):
             from sparklog_server.broker import authentication  # a node without SASL imports no machines
 
@@ -159,7 +164,7 @@ class Broker:
         registers. `allow` decides about access in place of the settings. `read` reads the document of an URL,
         in jobs. Blocks. Raises StorageError, DirectoryRefused or SettingsError.
         """
-        authorization = Authorization.of(settings.access, trace, allow)
+        authorization = Authorization.of(settings.access, allow)
         parts = open_parts(
             settings,
             disk,
@@ -228,6 +233,8 @@ class Broker:
 
     def _begin_stop(self, now: Instant) -> None:
         self._sessions.stop()
+        if self._audit is not None:
+            self._audit.close()
         if self._context.controllers is not None:
             self._context.controllers.close()
             self._quorum.resign(now)
@@ -342,11 +349,8 @@ class Broker:
             self._agenda.has_deadlines = False
             self._others_us = self._deadline_of_others()
         context, sessions = self._context, self._sessions
-        controllers, registration, replication = (
-            context.controllers,
-            self._controller_registration,
-            self._replication,
-        )
+        controllers, registration = context.controllers, self._controller_registration
+        replication = self._replication
         due = [
             self._others_us,
             self._quorum.deadline_us,
@@ -423,6 +427,8 @@ class Broker:
             ):
                 self._controller_epoch = quorum.epoch
                 self._standing.controller_elected(now)
+            elif self._audit is not None and self._audit.is_due(now):
+                self._audit.turn(now)
             else:
                 if sessions.is_stopping:
                     partitions.hurry()
@@ -445,8 +451,6 @@ class Broker:
             if self._metadata_dir is not None:
                 close_without_logs(self._metadata_dir, self._trace, now)
             self.is_stopped = True
-        if self._audit is not None and (self._audit.has_decisions or self._audit.is_due(now)):
-            self._audit.flush(now)
         taken = self._effects[:]
         self._effects.clear()
         return taken

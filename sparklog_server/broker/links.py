@@ -41,6 +41,7 @@ TRANSACTIONS: Final = "transactions"
 CLIENT: Final = "client"
 REPLICAS: Final = "replicas"
 OFFSETS: Final = "offsets"
+AUDIT: Final = "audit"
 
 TO_CONTROLLERS: Final = frozenset((ELECTION, REPLICATION, CONTROL, HEARTBEAT))
 """The purposes of links to the listeners of controllers; the others go to the inter-broker listener."""
