@@ -1,5 +1,6 @@
-"""The cost of TLS: processor time of the broker per gigabyte and MB/s of Produce and Fetch, handshakes per
-second of processor time, the latency of a connected producer meanwhile, and the memory of idle connections.
+"""The cost of TLS: processor time of the broker per gigabyte and MB/s of Produce and Fetch, the latency of
+one request at a time, handshakes per second of processor time, the latency of a connected producer meanwhile,
+and the memory of idle connections.
 
 The listener has a certificate of RSA 2048, or of ECDSA P-256 where it says so. Load comes from librdkafka,
 and handshakes from `openssl s_time -new`, which also measures `openssl s_server` with the same certificate.
@@ -10,6 +11,7 @@ import argparse
 import re
 import socket
 import ssl
+import struct
 import subprocess
 import tempfile
 import threading
@@ -26,6 +28,9 @@ from benchmarks import cpu, harness, raw, rdkafka
 SIZE: Final = 1_024
 HANDSHAKES_S: Final = 5
 QUIET_S: Final = 2
+REQUESTS: Final = 4_000
+REQUESTS_A_TURN: Final = 200
+CREDENTIALS: Final = b"\0app\0secret"
 API_VERSIONS: Final = raw.request(18, 0, b"")
 KEYS: Final = {
     "RSA 2048": ("-newkey", "rsa:2048"),
@@ -40,10 +45,11 @@ def main() -> None:
         stores = {kind: _store(Path(directory), kind) for kind in KEYS}
         if options.only != "kafka":
             for kind, store in stores.items():
-                with _secure_sparklog(store) as (subject, address):
+                with _secure_sparklog(store) as (subject, address, authenticated):
                     if kind == "RSA 2048" and not options.handshakes_only:
                         _loads(figures, options, subject, address, store)
                         _plain(figures, options, subject)
+                        _one_at_a_time(figures, options, subject, authenticated)
                         _memory(figures, options, subject, address)
                     _handshakes(figures, options, subject, address, kind, store)
         if "kafka" in (options.against, options.only):
@@ -87,15 +93,26 @@ def _settings(store: Path) -> dict[str, str]:
 
 
 @contextmanager
-def _secure_sparklog(store: Path) -> Iterator[tuple[harness.Subject, tuple[str, int]]]:
-    port = harness.free_port()
+def _secure_sparklog(store: Path) -> Iterator[tuple[harness.Subject, tuple[str, int], tuple[str, int]]]:
+    """The addresses of its listeners SSL and SASL_SSL follow it."""
+    port, authenticated_port = harness.free_port(), harness.free_port()
     settings = {
         "sparklog.ack.flush": "never",
-        "listeners": f"PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:{port}",
+        "listeners": ",".join(
+            (
+                "PLAINTEXT://127.0.0.1:0",
+                f"SSL://127.0.0.1:{port}",
+                f"SASL_SSL://127.0.0.1:{authenticated_port}",
+            )
+        ),
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_ssl.plain.sasl.jaas.config": (
+            "org.apache.kafka.common.security.plain.PlainLoginModule required user_app=secret;"
+        ),
         **_settings(store),
     }
     with harness.sparklog(settings) as subject:
-        yield subject, ("127.0.0.1", port)
+        yield subject, ("127.0.0.1", port), ("127.0.0.1", authenticated_port)
 
 
 @contextmanager
@@ -156,6 +173,42 @@ def _add_load(
 ) -> None:
     figures.add(f"{what}: broker CPU", "s/GB", subject.name, watch.cpu_s / (load["bytes"] / 1e9))
     figures.add(f"{what}: values", "MB/s", subject.name, load["bytes"] / 1e6 / load["seconds"])
+
+
+# -- one request at a time
+
+
+def _one_at_a_time(
+    figures: harness.Figures, options: argparse.Namespace, subject: harness.Subject, address: tuple[str, int]
+) -> None:
+    """The latency of a Produce of 1 KB over SASL_SSL and without TLS, in turns, and their ratio."""
+    harness.create_topic(subject, "one-at-a-time")
+    frame = raw.produce_request("one-at-a-time", value_bytes=SIZE)
+    with raw.connect(subject) as plain, _authenticated(address) as secure:
+        for _ in range(options.repeats):
+            found_us: dict[str, list[float]] = {"plain": [], "SASL_SSL": []}
+            for _ in range(REQUESTS // REQUESTS_A_TURN):
+                for kind, connection in (("plain", plain), ("SASL_SSL", secure)):
+                    for _ in range(REQUESTS_A_TURN):
+                        sent = time.perf_counter_ns()
+                        connection.sendall(frame)
+                        raw.reply(connection)
+                        found_us[kind].append((time.perf_counter_ns() - sent) / 1e3)
+            for percent, bound in ((50, "<= 1.4"), (99, "<= 1.5")):
+                plain_us, secure_us = (harness.percentile(found_us[kind], percent) for kind in found_us)
+                what = f"one request at a time: p{percent}"
+                figures.add(f"{what} plain", "µs", subject.name, plain_us)
+                figures.add(f"{what} SASL_SSL", "µs", subject.name, secure_us)
+                figures.add(f"{what} SASL_SSL / plain", "", subject.name, secure_us / plain_us, bound=bound)
+
+
+def _authenticated(address: tuple[str, int]) -> ssl.SSLSocket:
+    connection = _connected(address)
+    connection.sendall(raw.request(17, 1, struct.pack(">h5s", 5, b"PLAIN")))
+    raw.reply(connection)
+    connection.sendall(raw.request(36, 0, struct.pack(">i", len(CREDENTIALS)) + CREDENTIALS))
+    assert raw.reply(connection)[8:10] == bytes(2), "not authenticated"
+    return connection
 
 
 # -- handshakes

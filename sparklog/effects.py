@@ -94,7 +94,8 @@ class Loss(Enum):
 
     REFUSED = "refused"  # no process listens at the address
     ENDED = "ended"  # the other side closed the connection
-    RESET = "reset"  # the other side no longer has the connection, or sent bytes that are no response
+    RESET = "reset"  # the other side no longer has the connection
+    UNUSABLE = "unusable"  # authentication failed, or its bytes are no response: its process may be well
     UNREACHABLE = "unreachable"  # no route to the address
     UNKNOWN_NAME = "unknown name"  # the host name has no address
     TIMED_OUT = "timed out"  # no connection, no acknowledgement of sent bytes, or no response in time

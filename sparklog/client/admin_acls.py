@@ -137,16 +137,7 @@ def describe_acls(caller: Caller, wanted: AclFilter | None) -> list[AclRule]:
     """See Admin.describe_acls."""
     from sparklog.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 
-    wanted = wanted or AclFilter()
-    request = DescribeAclsRequest(
-        _any_or(_TYPES, wanted.resource_type),
-        wanted.resource_name,
-        _number(_PATTERN_FILTERS, wanted.pattern_type),
-        wanted.principal,
-        wanted.host,
-        _any_or(_OPERATIONS, wanted.operation),
-        _any_or(_PERMISSIONS, wanted.permission),
-    )
+    request = DescribeAclsRequest(*_fields_of(wanted or AclFilter()))
     reply = caller.ask(request, DescribeAclsResponse, caller.deadline(), lambda _: ())
     raise_for(reply.error_code, "access rules", reply.error_message)
     return sorted(
@@ -163,20 +154,7 @@ def delete_acls(caller: Caller, filters: Sequence[AclFilter]) -> dict[AclFilter,
     """See Admin.delete_acls."""
     from sparklog.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
 
-    request = DeleteAclsRequest(
-        [
-            DeleteAclsFilter(
-                _any_or(_TYPES, one.resource_type),
-                one.resource_name,
-                _number(_PATTERN_FILTERS, one.pattern_type),
-                one.principal,
-                one.host,
-                _any_or(_OPERATIONS, one.operation),
-                _any_or(_PERMISSIONS, one.permission),
-            )
-            for one in filters
-        ]
-    )
+    request = DeleteAclsRequest([DeleteAclsFilter(*_fields_of(one)) for one in filters])
     reply = caller.call(request, DeleteAclsResponse, caller.deadline())
     errors: list[BrokerError | None] = []
     removed: list[list[AclRule]] = []
@@ -195,6 +173,19 @@ def delete_acls(caller: Caller, filters: Sequence[AclFilter]) -> dict[AclFilter,
         errors.append(error)
         removed.append(sorted(rules))
     return _settle_each(filters, errors, removed)
+
+
+def _fields_of(wanted: AclFilter) -> tuple[int, str | None, int, str | None, str | None, int, int]:
+    """The fields of a filter in the requests that have one, in their order."""
+    return (
+        _any_or(_TYPES, wanted.resource_type),
+        wanted.resource_name,
+        _number(_PATTERN_FILTERS, wanted.pattern_type),
+        wanted.principal,
+        wanted.host,
+        _any_or(_OPERATIONS, wanted.operation),
+        _any_or(_PERMISSIONS, wanted.permission),
+    )
 
 
 def _settle_each(

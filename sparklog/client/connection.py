@@ -185,6 +185,11 @@ class Connection:
         return self.state is State.READY
 
     @property
+    def is_authenticating(self) -> bool:
+        """Whether the login has begun and the broker has not accepted it yet."""
+        return self.state is State.AUTHENTICATING
+
+    @property
     def has_room(self) -> bool:
         """Whether a request may be sent now."""
         if self.state is State.READY:

@@ -126,6 +126,8 @@ class ActiveController:
         records = self._controller.bootstrap()
         if records:
             self._begin_cluster(records, now)
+        elif records := self._controller.due_once():
+            self._append_unasked(Outcome(records, None), now)
         while self._waiting and not self.is_over:
             self._decide(*self._waiting.popleft(), now)
         self._raft.flush(now)
@@ -189,9 +191,7 @@ class ActiveController:
             if batches is not None:
                 from .bootstrap_metadata import bootstrap_records  # only for directories that Kafka formatted
 
-                records = self._controller.with_min_isr(
-                    bootstrap_records(batches, durable.log_dir, self._trace)
-                )
+                records = self._controller.completed(bootstrap_records(batches, durable.log_dir, self._trace))
         except StorageError as error:
             self._raft.halt(error)
             return

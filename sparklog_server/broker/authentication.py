@@ -4,29 +4,36 @@ which the node authenticates with others. `session_authentication.py` has the st
 
 from collections.abc import Callable
 from functools import partial
-from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from sparklog.client.sasl import jaas
 from sparklog.client.sasl.login import OAUTHBEARER, PasswordLogin, check_mechanism, password_login
 from sparklog.client.sasl.scram_messages import HASHES, base64
 from sparklog.errors import SettingsError
+from sparklog.model import Instant
 from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
 from sparklog_server.broker.session_authentication import Mechanism, Mechanisms, SessionAuthentication
 from sparklog_server.config.keys import entries_of
 from sparklog_server.config.layers import Layers
 from sparklog_server.config.listeners import parse_protocol_map
 from sparklog_server.config.sasl_settings import SaslSettings, text_for
-from sparklog_server.metadata.carried import credential_key
+from sparklog_server.continuations import Continuations
+from sparklog_server.disk.door import StorageError
 from sparklog_server.metadata.delegation_tokens import token_hmac, token_of
 from sparklog_server.metadata.image import MetadataImage
-from sparklog_server.metadata.records import UserScramCredentialRecord
 from sparklog_server.security.sasl import ServerMachine
 
 if TYPE_CHECKING:
     from sparklog_server.broker.opening import Parts
-    from sparklog_server.security.oauth import OAuthRules
-    from sparklog_server.security.scram import ScramCredential, TokenFound
+    from sparklog_server.security.oauth import (
+        KeyReads,
+        Keys,
+        KeysRead,
+        OAuthProvider,
+        OAuthRules,
+        RunInBackground,
+    )
+    from sparklog_server.security.scram import ScramAccounts, TokenFound
 
 _JAAS: Final = "sasl.jaas.config"
 _MECHANISMS: Final = "sasl.enabled.mechanisms"
@@ -42,8 +49,19 @@ def begin(parts: "Parts", read: Callable[[str], bytes], trace: Callable[..., Non
         cluster_id=parts.cluster_id,
         entropy=parts.entropy,
         read=read,
+        run_in_background=partial(_run_in_background, parts.continuations),
         trace=trace,
     )
+
+
+def _run_in_background(
+    continuations: Continuations, job: Callable[[], "Keys | str"], then: "KeysRead"
+) -> None:
+    def finished(result: "Keys | str | StorageError", now: Instant) -> None:
+        assert not isinstance(result, StorageError), "the job returns its errors"
+        then(result, now)
+
+    continuations.run(job, finished, is_background=True, out_of_memory=lambda now: then("out of memory", now))
 
 
 class Authentication:
@@ -57,6 +75,7 @@ class Authentication:
         cluster_id: str,
         entropy: Callable[[int], bytes],
         read: Callable[[str], bytes],
+        run_in_background: "RunInBackground",
         trace: Callable[..., None],
     ) -> None:
         """Raises SettingsError."""
@@ -64,10 +83,13 @@ class Authentication:
         self._image = image
         self._entropy = entropy
         self._read = read
+        self._run_in_background = run_in_background
+        self._reads: KeyReads | None = None
+        self._providers: dict[OAuthRules, OAuthProvider] = {}
+        self._accounts: dict[str, ScramAccounts] = {}
         self._trace = trace
         self._plain_key = entropy(_KEY_BYTES)
-        secret = live.settings.sasl.token_secret_key or ""
-        self._secret = sha256(f"sparklog-scram\0{cluster_id}\0{secret}".encode()).digest()
+        self._cluster_id = cluster_id
         self._layers = live.layers
         self._listeners = self._compiled(live.layers)
 
@@ -125,25 +147,30 @@ class Authentication:
                 )
             return lambda: PlainServer(users)
         if mechanism == OAUTHBEARER:
-            from sparklog_server.security.oauth import OAuthProvider, OAuthServer
+            from sparklog_server.security.oauth import OAuthServer
 
-            rules = oauth_rules(layers.effective.sasl, layers.text, listener)
-            provider = OAuthProvider(rules, self._read, self._trace)
+            provider = self._provider(oauth_rules(layers.effective.sasl, layers.text, listener))
             return lambda: OAuthServer(provider)
+        from sparklog_server.broker.scram_users import ScramUsers
         from sparklog_server.security.scram import NONCE_BYTES, ScramAccounts, ScramServer
 
-        accounts = ScramAccounts(mechanism, self._scram_credential, self._token, self._secret)
+        accounts = self._accounts.get(mechanism)
+        if accounts is None:
+            known = ScramUsers(self._image, self._cluster_id, self._live.settings.sasl.token_secret_key or "")
+            accounts = self._accounts[mechanism] = ScramAccounts(
+                mechanism, known.credential, self._token, known.secret, known.shapes
+            )
         return lambda: ScramServer(accounts, base64(self._entropy(NONCE_BYTES)))
 
-    def _scram_credential(self, user: str, mechanism: int) -> "ScramCredential | None":
-        from sparklog_server.security.scram import ScramCredential
+    def _provider(self, rules: "OAuthRules") -> "OAuthProvider":
+        """The provider of these rules: a change of other settings does not drop its keys."""
+        from sparklog_server.security.oauth import KeyReads, OAuthProvider
 
-        found = self._image().carried.get(credential_key(user, mechanism))
-        if not isinstance(found, UserScramCredentialRecord):
-            return None
-        return ScramCredential(
-            bytes(found.salt), bytes(found.stored_key), bytes(found.server_key), found.iterations
-        )
+        if self._reads is None:
+            self._reads = KeyReads(self._read, self._run_in_background)
+        if rules not in self._providers:
+            self._providers[rules] = OAuthProvider(rules, self._reads, self._trace)
+        return self._providers[rules]
 
     def _token(self, token_id: str) -> "TokenFound | None":
         from sparklog_server.security.scram import TokenFound

@@ -48,7 +48,7 @@ class Authorization:
         self._decide = decide
 
     @staticmethod
-    def of(settings: AccessSettings, trace: Callable[..., None], allow: Allow | None) -> "Authorization":
+    def of(settings: AccessSettings, allow: Allow | None) -> "Authorization":
         """By `allow`, if it is given, else by the settings."""
         if allow is not None:
             decides = allow  # mypy forgets that it is not None
@@ -74,7 +74,6 @@ class Authorization:
             settings.super_users, allows_without_rules=settings.allow_everyone_if_no_acl_found
         )
         audit = Audit(
-            trace,
             interval_ms=settings.sparklog_audit_interval_ms,
             logs_allowed=settings.sparklog_audit_allowed,
         )

@@ -18,7 +18,7 @@ from sparklog.wire.frame import RECEIVE_BUFFER_BYTES
 from sparklog_server.broker.authorization import Allow, Authorization
 from sparklog_server.broker.broker_lifecycle import BrokerLifecycle
 from sparklog_server.broker.client_quotas import ClientQuotas, WorkClock
-from sparklog_server.broker.context import Context
+from sparklog_server.broker.context import CertificatesRefusal, Context
 from sparklog_server.broker.coordinator_requests import settle
 from sparklog_server.broker.directories import close_without_logs
 from sparklog_server.broker.dispatch import HANDLERS, newest_served
@@ -37,6 +37,7 @@ from sparklog_server.replica.disks import unreadable
 from sparklog_server.security import ANONYMOUS
 
 if TYPE_CHECKING:
+    from sparklog_server.broker.audit_log import AuditLog
     from sparklog_server.broker.controller_registration import ControllerRegistration
     from sparklog_server.broker.replication import Replication
 
@@ -87,6 +88,8 @@ class Broker:
             trace=trace,
         )
         self.buffer = sessions.buffer
+        self.has_request_in_flight = sessions.has_request_in_flight
+        self.is_authenticated = sessions.is_authenticated
         self.link_buffer = parts.links.buffer
         self.mute_changes = sessions.mute_changes
         self._context = Context(
@@ -114,7 +117,11 @@ class Broker:
             quotas=self.quotas,
             entropy=parts.entropy,
         )
-        self._audit = authorization.audit
+        self._audit: AuditLog | None = None
+        if authorization.audit is not None:
+            from sparklog_server.broker import audit_log
+
+            self._audit = audit_log.AuditLog(self._context, authorization.audit, trace)
         if uses_sasl(settings):
             from sparklog_server.broker import authentication  # a node without SASL imports no machines
 
@@ -151,12 +158,13 @@ class Broker:
         receive_buffer: bytearray | None = None,
         work_clock: WorkClock = lambda: 0,
         read: Callable[[str], bytes] = nothing_readable,
+        certificates_refusal: CertificatesRefusal | None = None,
     ) -> Self:
         """Open the directories and the metadata log, and the data logs of a node that is alone; `start` then
         registers. `allow` decides about access in place of the settings. `read` reads the document of an URL,
         in jobs. Blocks. Raises StorageError, DirectoryRefused or SettingsError.
         """
-        authorization = Authorization.of(settings.access, trace, allow)
+        authorization = Authorization.of(settings.access, allow)
         parts = open_parts(
             settings,
             disk,
@@ -168,7 +176,7 @@ class Broker:
         )
         if receive_buffer is None:
             receive_buffer = bytearray(RECEIVE_BUFFER_BYTES)
-        return cls(
+        made = cls(
             parts,
             authorization=authorization,
             receive_buffer=receive_buffer,
@@ -176,6 +184,9 @@ class Broker:
             read=read,
             trace=trace,
         )
+        if certificates_refusal is not None:
+            made._context.certificates_refusal = certificates_refusal
+        return made
 
     # -- lifecycle
 
@@ -222,6 +233,8 @@ class Broker:
 
     def _begin_stop(self, now: Instant) -> None:
         self._sessions.stop()
+        if self._audit is not None:
+            self._audit.close()
         if self._context.controllers is not None:
             self._context.controllers.close()
             self._quorum.resign(now)
@@ -267,10 +280,6 @@ class Broker:
         if session is not None and session.beats_for is not None:
             self._quorum.heartbeat_lost(session.beats_for, now)
         return self._end_of_turn(now)
-
-    def has_request_in_flight(self, session_id: SessionId) -> bool:
-        """Whether the client of this session waits for a response."""
-        return self._sessions.has_request_in_flight(session_id)
 
     @property
     def request_bytes(self) -> int:
@@ -340,11 +349,8 @@ class Broker:
             self._agenda.has_deadlines = False
             self._others_us = self._deadline_of_others()
         context, sessions = self._context, self._sessions
-        controllers, registration, replication = (
-            context.controllers,
-            self._controller_registration,
-            self._replication,
-        )
+        controllers, registration = context.controllers, self._controller_registration
+        replication = self._replication
         due = [
             self._others_us,
             self._quorum.deadline_us,
@@ -421,6 +427,8 @@ class Broker:
             ):
                 self._controller_epoch = quorum.epoch
                 self._standing.controller_elected(now)
+            elif self._audit is not None and self._audit.is_due(now):
+                self._audit.turn(now)
             else:
                 if sessions.is_stopping:
                     partitions.hurry()
@@ -443,8 +451,6 @@ class Broker:
             if self._metadata_dir is not None:
                 close_without_logs(self._metadata_dir, self._trace, now)
             self.is_stopped = True
-        if self._audit is not None and (self._audit.has_decisions or self._audit.is_due(now)):
-            self._audit.flush(now)
         taken = self._effects[:]
         self._effects.clear()
         return taken

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from sparklog_server.replica.sessions import ReplicaSessions
 
 _Reply = TypeVar("_Reply", bound=Message)
+CertificatesRefusal = Callable[[BrokerSettings], str | None]
+"""Why this node cannot use the certificates of these settings; None if it can. Reads files: for jobs."""
 
 
 class Controllers(Protocol):
@@ -111,6 +113,7 @@ class Context:
         self.newest_served = newest_served
         self.cluster_id = cluster_id
         self.broker_epoch = -1
+        self.certificates_refusal: CertificatesRefusal = lambda _settings: None
         self.controllers: Controllers | None = None
         """None where this node is the only voter and decides itself."""
         self.quorum = quorum

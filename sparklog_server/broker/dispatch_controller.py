@@ -32,15 +32,15 @@ from sparklog_server.broker.handlers.raft import (
     fetch_snapshot,
     vote,
 )
-from sparklog_server.broker.session import Call
+from sparklog_server.broker.session import Call, Parked
 
 _CREATE_TOPICS = 19
 
 
 def _api_versions(
     context: Context, call: Call, request: ApiVersionsRequest, now: Instant
-) -> ApiVersionsResponse:
-    return versions_of(NEWEST_OF_CONTROLLER, context, call, request)
+) -> ApiVersionsResponse | Parked:
+    return versions_of(NEWEST_OF_CONTROLLER, context, call, request, now)
 
 
 CONTROLLER: Final[Handlers] = {

@@ -41,6 +41,7 @@ TRANSACTIONS: Final = "transactions"
 CLIENT: Final = "client"
 REPLICAS: Final = "replicas"
 OFFSETS: Final = "offsets"
+AUDIT: Final = "audit"
 
 TO_CONTROLLERS: Final = frozenset((ELECTION, REPLICATION, CONTROL, HEARTBEAT))
 """The purposes of links to the listeners of controllers; the others go to the inter-broker listener."""
@@ -172,9 +173,9 @@ class Links:
         except SparklogError as error:
             reason = f"not a response: {error}" if isinstance(error, DecodeError) else str(error)
             self._effects.append(Disconnect(link_id, reason, is_at_once=True))
-            self._end(link, Loss.RESET)
+            self._end(link, Loss.UNUSABLE)
             return
-        self._answered(answers, Loss.RESET)
+        self._answered(answers, Loss.UNUSABLE)
         if not was_ready and connection.is_ready:
             connection.begin_lifetime(now.mono_us, link_id.number & 0xFF)
         if link.waiting or not was_ready:
@@ -184,7 +185,9 @@ class Links:
         """A link could not be opened, or has ended."""
         link = self._by_id.get(link_id)
         if link is not None:
-            self._end(link, loss)
+            # A broker that does not accept the login may close without an answer.
+            is_refused = loss in (Loss.ENDED, Loss.RESET) and link.connection.is_authenticating
+            self._end(link, Loss.UNUSABLE if is_refused else loss)
 
     def tick(self, now: Instant) -> None:
         """Give up the requests that got no response in time. One that was sent takes its link with it,

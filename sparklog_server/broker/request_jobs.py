@@ -105,6 +105,10 @@ class RequestJobs:
 
         return then, out_of_memory
 
+    def resume(self, call: Call, finish: Finish, now: Instant) -> None:
+        """Continue a request that has waited without a job of its own."""
+        self._finished(call, finish, now)
+
     def kept(self, parts: Sequence[memoryview]) -> Sequence[bytearray | memoryview]:
         """Parts of a request in a form that a job may hold: copied, unless they fill nearly all of a buffer
         in which no other request is received.

@@ -3,7 +3,7 @@
     VERSIONS ─ ApiVersions, answered ─► HANDSHAKE
         │                                  │
         └────────── SaslHandshake ─────────┴─► EXCHANGE ─ SaslAuthenticate, as often as needed ─► DONE
-                                                 ▲  └─ refused, or out of order ─► closed           │
+                                                 ▲  └─ refused, or out of order: closed             │
                                                  └── SaslHandshake again, before the session ends ──┤
                                                          after its end: closed at the next request ─┘
 
@@ -36,9 +36,12 @@ class Phase(Enum):
 _EXPECTED: Final = {
     Phase.VERSIONS: (API_VERSIONS, SASL_HANDSHAKE),
     Phase.HANDSHAKE: (SASL_HANDSHAKE,),
-    Phase.EXCHANGE: (SASL_AUTHENTICATE,),
+    Phase.EXCHANGE: (SASL_AUTHENTICATE, API_VERSIONS, SASL_HANDSHAKE),
 }
-"""The APIs that a session may use before it is authenticated."""
+"""The APIs that are answered before a session is authenticated, and within an exchange two of them by
+ILLEGAL_SASL_STATE only. Kafka answers any request within an exchange by that error; here no others are
+decoded before the client is known.
+"""
 
 
 class Mechanism(NamedTuple):
@@ -83,6 +86,11 @@ class SessionAuthentication:
         return self._offered()
 
     @property
+    def is_authenticated(self) -> bool:
+        """Whether the client has authenticated at some time."""
+        return self._principal is not None
+
+    @property
     def word(self) -> str:
         """What the session does, for messages."""
         return "authentication" if self._principal is None else "re-authentication"
@@ -95,11 +103,7 @@ class SessionAuthentication:
             if is_over and not (api_key == SASL_HANDSHAKE and self.may_begin(now)):
                 return "the session has expired and was not authenticated again"
             return None
-        return (
-            None
-            if api_key in _EXPECTED[self._phase]
-            else f"unexpected request of API {api_key} during {self.word}"
-        )
+        return None if api_key in _EXPECTED[self._phase] else self.unexpected(api_key)
 
     def may_begin(self, now: Instant) -> bool:
         """Whether a SaslHandshake may come now."""
@@ -113,6 +117,10 @@ class SessionAuthentication:
         """
         if self._phase is Phase.VERSIONS:
             self._phase = Phase.HANDSHAKE
+
+    def unexpected(self, api_key: int) -> str:
+        """Why a request of this API may not come now."""
+        return f"unexpected request of API {api_key} during {self.word}"
 
     @property
     def may_continue(self) -> bool:

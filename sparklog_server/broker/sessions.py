@@ -179,6 +179,11 @@ class Sessions:
         """Whether the client of this session waits for a response."""
         return self._by_id[session_id].has_request_in_flight
 
+    def is_authenticated(self, session_id: SessionId) -> bool:
+        """Whether the client of this session has authenticated, or need not."""
+        authentication = self._by_id[session_id].authentication
+        return authentication is None or authentication.is_authenticated
+
     def close(self, session: Session, reason: str, *, is_at_once: bool = False) -> None:
         """Close the connection of a session after its answers, or at once."""
         if session.is_closing and not is_at_once:
@@ -251,9 +256,11 @@ class Sessions:
         """Answer ApiVersions in version 0 with the supported versions (KIP-511); for any other API close
         the connection, as Kafka does.
         """
-        header = unsupported.header
+        header, authentication = unsupported.header, session.authentication
         if header.api_key != API_VERSIONS:
             self.close(session, str(unsupported))
+        elif authentication is not None and authentication.may_continue:
+            self.close(session, authentication.unexpected(header.api_key))
         else:
             call = Call(
                 session, header.api_key, 0, header.correlation_id, header.client_id, session.principal

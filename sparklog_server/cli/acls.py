@@ -95,15 +95,20 @@ def _selects_rules(command: Command) -> Command:
     )(command)
 
 
+def _selects_pattern(default: "PatternFilter") -> Callable[[Command], Command]:
+    return click.option(
+        "--pattern",
+        type=click.Choice(("literal", "prefixed", "match", "any")),
+        default=default,
+        show_default=True,
+        help="Select by pattern: literal and prefixed have the rules that name --resource so, match every "
+        "rule that covers it.",
+    )
+
+
 @acls.command(name="list")
 @_selects_rules
-@click.option(
-    "--pattern",
-    type=click.Choice(("match", "literal", "prefixed", "any")),
-    default="match",
-    show_default=True,
-    help="Select by pattern: match has every rule that covers --resource, the others those that name it so.",
-)
+@_selects_pattern("match")
 @reaches_cluster
 @as_json
 def list_rules(pattern: "PatternFilter", is_json: bool) -> None:
@@ -116,14 +121,7 @@ def list_rules(pattern: "PatternFilter", is_json: bool) -> None:
 
 @acls.command()
 @_selects_rules
-@click.option(
-    "--pattern",
-    type=click.Choice(("literal", "prefixed", "match", "any")),
-    default="literal",
-    show_default=True,
-    help="Select by pattern: literal and prefixed have the rules that name --resource so, match every rule "
-    "that covers it.",
-)
+@_selects_pattern("literal")
 @click.option("--all", "is_all", is_flag=True, help="Remove every rule of the cluster.")
 @click.option("--validate-only", is_flag=True, help="Print the rules without removing them.")
 @reaches_cluster

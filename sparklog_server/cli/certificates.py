@@ -7,7 +7,7 @@ from sparklog_server.cli.options import as_json, print_json, print_table
 
 @click.group()
 def certificates() -> None:
-    """Show and renew the certificates of a secure cluster."""
+    """Show, renew and add the certificates of a secure cluster."""
 
 
 @certificates.command()
@@ -24,7 +24,8 @@ def show(directory: str, is_json: bool) -> int:
     from sparklog_server.daemon.secure_cluster import AUTHORITY_FILE, certificate_files
 
     root = Path(directory)
-    found = [told(path) for path in (root / AUTHORITY_FILE, *certificate_files(root))]
+    files = (root / AUTHORITY_FILE, *certificate_files(root))
+    found = [one for path in files for one in told(path)]
     rows = [
         [one.path.name, one.subject, ",".join(one.names), f"{one.ends:%Y-%m-%dT%H:%M:%SZ}", one.days_left]
         for one in found
@@ -53,4 +54,59 @@ def renew(directory: str) -> None:
     from sparklog_server.daemon.secure_cluster import renew as renew_all
 
     for path in renew_all(Path(directory)):
-        click.echo(f"renewed\t{path}\tends={told(path).ends:%Y-%m-%dT%H:%M:%SZ}")
+        click.echo(f"renewed\t{path}\tends={told(path)[0].ends:%Y-%m-%dT%H:%M:%SZ}")
+
+
+@certificates.command()
+@click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False))
+@click.argument("node_id", metavar="NODE_ID", type=click.IntRange(0, 2**31 - 1))
+@click.option(
+    "--host",
+    "hosts",
+    metavar="HOST",
+    multiple=True,
+    help="A host name or address of the node, in its certificate; repeat it for more.",
+)
+def add(directory: str, node_id: int, hosts: tuple[str, ...]) -> None:
+    """Write DIR/node-NODE_ID.pem: the private key and the certificate of a node that joins the cluster.
+
+    Its principal, User:CN=node-NODE_ID, must be in super.users of every node.
+    """
+    from pathlib import Path
+
+    from sparklog_server.daemon.authority import told
+    from sparklog_server.daemon.secure_cluster import add_node
+
+    path = add_node(Path(directory), node_id, hosts)
+    click.echo(f"added\t{path}\tends={told(path)[0].ends:%Y-%m-%dT%H:%M:%SZ}")
+
+
+@certificates.command(name="renew-authority")
+@click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False))
+def renew_authority(directory: str) -> None:
+    """Replace the authority in DIR by a new one; the old one stays trusted.
+
+    Copy ca.pem to nodes and clients on other machines, wait until running nodes have read it
+    (sparklog.ssl.reload.interval.ms), run `sparklog certificates renew`, and then `retire-authority`.
+    """
+    from pathlib import Path
+
+    from sparklog_server.daemon.authority import told
+    from sparklog_server.daemon.secure_cluster import renew_authority as renew_in
+
+    path = renew_in(Path(directory))
+    click.echo(f"renewed\t{path}\tends={told(path)[0].ends:%Y-%m-%dT%H:%M:%SZ}\ttrusted={len(told(path))}")
+
+
+@certificates.command(name="retire-authority")
+@click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False))
+def retire_authority(directory: str) -> None:
+    """Remove the authorities before the newest one from ca.pem in DIR.
+
+    Refused while a certificate of a node in DIR is signed by one of them.
+    """
+    from pathlib import Path
+
+    from sparklog_server.daemon.secure_cluster import retire_authorities
+
+    click.echo(f"trusted\t{retire_authorities(Path(directory))}")

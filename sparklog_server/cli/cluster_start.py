@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sparklog_server.cli.node_ports import takes_base_port
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -25,14 +27,7 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="Store the data of node n in DIR/node-n. [default: a temporary directory, removed at the end]",
 )
-@click.option(
-    "--base-port",
-    metavar="PORT",
-    type=int,
-    default=9092,
-    show_default=True,
-    help="Serve clients on N ports from this one on, and controllers on the next N; 0 selects free ports.",
-)
+@takes_base_port("Serve clients on N ports from this one on, and controllers on the next N")
 @click.option(
     "--set",
     "assignments",

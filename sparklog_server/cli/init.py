@@ -4,6 +4,8 @@ from shlex import quote
 
 import click
 
+from sparklog_server.cli.node_ports import takes_base_port
+
 
 @click.command()
 @click.option(
@@ -24,14 +26,7 @@ import click
     help="Serve at this host name or IP address. Repeatable: with as many as nodes, each node is on its own; "
     "otherwise all nodes are on the first and their certificates have all names. [default: 127.0.0.1]",
 )
-@click.option(
-    "--base-port",
-    metavar="PORT",
-    type=int,
-    default=9092,
-    show_default=True,
-    help="Use this port and the next: for clients, for controllers, among brokers; 0 selects free ports.",
-)
+@takes_base_port("Use this port and the next: for clients, for controllers, among brokers")
 @click.option(
     "--set",
     "assignments",

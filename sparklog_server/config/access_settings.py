@@ -58,6 +58,14 @@ class AccessSettings(msgspec.Struct, frozen=True, kw_only=True):
             INT_MAX,
         ),
     ] = 10_000
+    sparklog_audit_topic_enable: Annotated[
+        bool,
+        _boolean(
+            "sparklog.audit.topic.enable",
+            "Write each line of the audit log to the internal topic `__sparklog_audit` too. It is created at "
+            "the first line, with a retention of 7 days and `offsets.topic.replication.factor` replicas.",
+        ),
+    ] = False
 
     @property
     def has_authorizer(self) -> bool:

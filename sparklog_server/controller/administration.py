@@ -61,7 +61,7 @@ def administer(
         case AlterClientQuotasRequest():
             return alter_client_quotas(pending, command)
         case AlterUserScramCredentialsRequest():
-            return alter_user_scram_credentials(pending, command)
+            return alter_user_scram_credentials(pending, command, rules.entropy)
         case CreateAclsRequest():
             return create_acls(pending, command, known, rules.entropy)
         case DeleteAclsRequest():

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 
 from sparklog.errors import ErrorCode
+from sparklog.wire.messages.alter_configs import AlterableConfig as AlterableReplacement
 from sparklog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from sparklog.wire.messages.alter_configs import AlterConfigsResourceResponse as Replaced
 from sparklog.wire.messages.incremental_alter_configs import (
@@ -66,7 +67,7 @@ def incremental_alter_configs(
         try:
             changes.check_count(len(one.configs))
             answers.append(
-                changes.alter(resource, _altered(resource, image.configs.get(resource, {}), one.configs))
+                changes.alter(resource, altered(resource, image.configs.get(resource, {}), one.configs))
             )
         except Refused as refusal:
             answers.append((refusal.code, refusal.message))
@@ -95,9 +96,7 @@ def alter_configs(
     answers = []
     for one in request.resources:
         resource = one.resource_type, one.resource_name
-        replaced: dict[str, str | None] = {config.name: config.value for config in one.configs}
-        for name in image.configs.get(resource, {}):
-            replaced.setdefault(name, None)
+        replaced = replacing(image.configs.get(resource, {}), one.configs)
         try:
             changes.check_count(len(one.configs))
             answers.append(changes.alter(resource, replaced))
@@ -164,7 +163,15 @@ class _Changes:
         return (), [(ErrorCode.POLICY_VIOLATION, TOO_LARGE)] * len(answers)
 
 
-def _altered(
+def replacing(current: Mapping[str, str], configs: Iterable[AlterableReplacement]) -> dict[str, str | None]:
+    """The values by key that replace these, None for a key to remove."""
+    replaced: dict[str, str | None] = {one.name: one.value for one in configs}
+    for name in current:
+        replaced.setdefault(name, None)
+    return replaced
+
+
+def altered(
     resource: Resource, current: Mapping[str, str], operations: Iterable[AlterableConfig]
 ) -> dict[str, str | None]:
     """The new values by key, None for a key to remove; raises Refused."""

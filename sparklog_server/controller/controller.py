@@ -28,7 +28,12 @@ from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.config.topic_settings import TopicSettings
 from sparklog_server.metadata.features import INITIAL, METADATA_VERSION
 from sparklog_server.metadata.image import BROKER_RESOURCE, MetadataDelta, MetadataImage
-from sparklog_server.metadata.records import FeatureLevelRecord, NoOpRecord, ProducerIdsRecord
+from sparklog_server.metadata.records import (
+    FeatureLevelRecord,
+    NoOpRecord,
+    ProducerIdsRecord,
+    UserScramCredentialRecord,
+)
 from sparklog_server.outcome import Outcome, Refused
 
 from .broker_changes import leaderless_elected
@@ -97,13 +102,27 @@ class Controller:
         """The records that begin a new cluster; none if it exists."""
         if METADATA_VERSION in self.pending.features:
             return ()
-        return self.with_min_isr(
+        return self.completed(
             FeatureLevelRecord(name=name, feature_level=level) for name, level in sorted(INITIAL.items())
         )
 
-    def with_min_isr(self, records: Iterable[Message]) -> tuple[Message, ...]:
-        """The first records of a cluster, with min.insync.replicas if they need it."""
-        return with_cluster_level(records, self._settings.topics.min_insync_replicas)
+    def completed(self, records: Iterable[Message]) -> tuple[Message, ...]:
+        """The first records of a cluster, with min.insync.replicas and the secret of SCRAM if they need
+        these.
+        """
+        first = with_cluster_level(records, self._settings.topics.min_insync_replicas)
+        return (*first, *self._secret_for(first))
+
+    def due_once(self) -> tuple[Message, ...]:
+        """What a cluster of an earlier release lacks, at the beginning of a leadership."""
+        return self._secret_for(self.pending.carried.values())
+
+    def _secret_for(self, records: Iterable[Message]) -> tuple[Message, ...]:
+        if not any(isinstance(one, UserScramCredentialRecord) for one in records):
+            return ()
+        from sparklog_server.metadata.scram_secret import missing_secret  # most clusters have no such users
+
+        return missing_secret(self.pending, self._entropy)
 
     def decide(
         self, command: Message, next_offset: Offset, now: Instant, principal: str = "User:ANONYMOUS"

@@ -1,8 +1,10 @@
-"""SCRAM credentials of users, kept in the metadata log; no listener uses them yet (KIP-554).
+"""SCRAM credentials of users, kept in the metadata log (KIP-554).
 
 A client sends the salted password. The log holds the two keys that a server needs (RFC 5802), from which the
 password cannot be computed.
 """
+
+from collections.abc import Callable
 
 from sparklog.errors import ErrorCode
 from sparklog.wire.messages.alter_user_scram_credentials import (
@@ -16,6 +18,7 @@ from sparklog.wire.schema import Message
 from sparklog_server.metadata.carried import credential_key
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.metadata.records import RemoveUserScramCredentialRecord, UserScramCredentialRecord
+from sparklog_server.metadata.scram_secret import missing_secret
 from sparklog_server.outcome import Outcome, Refused
 
 SALT_BYTES_MAX = 1024
@@ -27,7 +30,7 @@ _ITERATIONS_MAX = 16_384
 
 
 def alter_user_scram_credentials(
-    image: MetadataImage, request: AlterUserScramCredentialsRequest
+    image: MetadataImage, request: AlterUserScramCredentialsRequest, entropy: Callable[[int], bytes]
 ) -> Outcome[Message, AlterUserScramCredentialsResponse]:
     """Set and remove credentials, at most one for each user; each user has its own result."""
     records: dict[str, Message] = {}
@@ -58,7 +61,9 @@ def alter_user_scram_credentials(
         AlterUserScramCredentialsResult(user=name, error_code=refusal.code, error_message=refusal.message)
         for name, refusal in refused.items()
     ]
-    return Outcome(tuple(records.values()), AlterUserScramCredentialsResponse(results=results))
+    has_credential = any(isinstance(one, UserScramCredentialRecord) for one in records.values())
+    secret = missing_secret(image, entropy) if has_credential else ()
+    return Outcome((*secret, *records.values()), AlterUserScramCredentialsResponse(results=results))
 
 
 def _removal(image: MetadataImage, deletion: ScramCredentialDeletion) -> RemoveUserScramCredentialRecord:

@@ -178,7 +178,8 @@ class Sessions:
             return
         session.probe_number = None
         again_at_us = Micros(now.mono_us + PROBE_INTERVAL_US)
-        if loss in (Loss.ENDED, Loss.RESET) and session.cut_short_count < CUT_SHORT_MAX:
+        # A process that is killed may leave a TLS handshake of the probe unfinished (UNUSABLE).
+        if loss in (Loss.ENDED, Loss.RESET, Loss.UNUSABLE) and session.cut_short_count < CUT_SHORT_MAX:
             session.cut_short_count += 1
             session.probe_at_us = again_at_us
         elif loss is not Loss.REFUSED:

@@ -1,13 +1,15 @@
 """The internal topics, and the partition of one that a group id or transactional id belongs to.
 
 Clients may read internal topics, and write and truncate them only through the requests of their coordinators.
+Brokers alone write the audit log.
 """
 
 from functools import lru_cache
 
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
-INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, "__share_group_state"})
+AUDIT_TOPIC = "__sparklog_audit"
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, "__share_group_state", AUDIT_TOPIC})
 
 
 def partition_for(key: str, partition_count: int) -> int:

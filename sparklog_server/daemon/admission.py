@@ -1,6 +1,7 @@
 """Admission of connections: each is accepted, delayed, or closed.
 
-    connects ─► no slot left ─────────────────► replaces the connection that has been idle longest
+    connects ─► no slot left ─────────────────► replaces one that has not authenticated, else the
+            │                                   connection that has been idle longest
             │                                     └─► all have requests in flight: stays in the
             │                                         kernel's backlog
             └─► connection rate exceeded ───────► accepting pauses, then this connection is admitted first
@@ -15,7 +16,7 @@ listener and to those of controllers, whose connections are never evicted.
 import errno
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -53,18 +54,20 @@ class Admission:
         reactor: Reactor,
         *,
         connections_max: int,
-        handshakes: "Handshakes | None" = None,
+        handshakes: "Mapping[str, Handshakes] | None" = None,
         after: Callable[[float, Callable[[], None]], None],
         trace: Callable[..., None],
     ) -> None:
         self._sockets = sockets
         self._listening: list[tuple[Listener, socket.socket]] = []
-        self._protected = _protected(settings)
+        self._protected = protected_listeners(settings)
         self._settings = settings
         self._broker = broker
         self._pump = pump
         self._reactor = reactor
-        self._handshakes = handshakes
+        self._handshakes_of = {} if handshakes is None else handshakes  # by listener
+        of_clients_first = sorted(self._handshakes_of, key=self._protected.__contains__)
+        self._handshakes = list(dict.fromkeys(self._handshakes_of[name] for name in of_clients_first))
         self._after = after
         self._trace = trace
         self._is_refusing = False
@@ -90,8 +93,8 @@ class Admission:
         """Stop accepting connections and close the listening sockets."""
         self._is_ended = True
         self._accept_none()
-        if self._handshakes is not None:
-            self._handshakes.end()
+        for handshakes in self._handshakes:
+            handshakes.end()
         for _, bound in self._sockets:
             bound.close()
 
@@ -146,7 +149,7 @@ class Admission:
     def _hold_back(self, listener: Listener, bound: socket.socket) -> None:
         self._reactor.forget(bound.fileno())
         if not self._is_full:
-            reason = "every connection has a request in flight: the next one waits"
+            reason = "no connection is idle: the next one waits"
             self._trace(
                 "connections-full",
                 listener=listener.name,
@@ -175,8 +178,7 @@ class Admission:
     @property
     def _count(self) -> int:
         """Accepted connections."""
-        shaking = 0 if self._handshakes is None else len(self._handshakes)
-        return len(self._pump.connections) + self._held_count + shaking
+        return len(self._pump.connections) + self._held_count + sum(map(len, self._handshakes))
 
     @property
     def _slots(self) -> int:
@@ -186,11 +188,13 @@ class Admission:
         return [one for one in self._pump.connections.values() if one.listener not in self._protected]
 
     def _displace(self) -> bool:
-        """Close the connection that has been idle longest, before it one whose TLS handshake is not done;
-        returns False if there is none.
+        """Close the connection that has been idle longest, before it one whose TLS handshake or
+        authentication is not done; returns False if there is none.
         """
-        if self._handshakes is not None and self._handshakes.drop_oldest():
+        if self._drop_newcomer():
             return True
+        if any(map(len, self._handshakes)):
+            return False  # each has a job, and is done or dropped soon: no known client goes first
         now_us = read_clock().mono_us
         connection = self._idle.longest(now_us)
         if connection is None:
@@ -204,8 +208,23 @@ class Admission:
         connection.close()
         return True
 
+    def _drop_newcomer(self) -> bool:
+        unauthenticated = self._pump.unauthenticated
+        return any(handshakes.drop_oldest() for handshakes in self._handshakes) or (
+            unauthenticated is not None and unauthenticated.drop_oldest()
+        )
+
     def _close_excess(self) -> None:
-        """Close the connections in excess of a lowered `max.connections`, the longest idle first."""
+        """Close the connections in excess of a lowered `max.connections`: those that have not authenticated,
+        then the longest idle.
+        """
+        unauthenticated = self._pump.unauthenticated
+        while (
+            unauthenticated is not None
+            and len(self._pump.connections) > self._slots
+            and unauthenticated.drop_oldest()
+        ):
+            pass
         excess = len(self._pump.connections) - self._slots
         if excess > 0:
             closable = self._displaceable()
@@ -289,17 +308,16 @@ class Admission:
             if key in self._settings.given and size > 0:
                 connected.setsockopt(socket.SOL_SOCKET, option, size)
         if listener.is_encrypted:
-            assert self._handshakes is not None
-            self._handshakes.begin(connected, listener, peer)
+            self._handshakes_of[listener.name].begin(connected, listener, peer)
         else:
             self._pump.accepted(connected, listener.name, peer)
 
     def _count_of(self, host: str) -> int:
-        shaking = 0 if self._handshakes is None else self._handshakes.count_of(host)
+        shaking = sum(handshakes.count_of(host) for handshakes in self._handshakes)
         return shaking + sum(one.peer_host == host for one in self._pump.connections.values())
 
 
-def _protected(settings: BrokerSettings) -> tuple[str, ...]:
+def protected_listeners(settings: BrokerSettings) -> tuple[str, ...]:
     """The listeners of the cluster's nodes: those of controllers, and the inter-broker listener unless it is
     the only one for clients.
     """

@@ -2,6 +2,8 @@
 
     ca-key.pem ─ signs ─► ca.pem, and node-<id>.pem: the private key of the node, then its certificate
 
+The first certificate in ca.pem is that of ca-key.pem; the others are of earlier authorities, still trusted.
+
 Importing this imports cryptography.
 """
 
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import (
@@ -34,7 +37,7 @@ OWN_NAMES: Final = ("localhost", "127.0.0.1", "::1")
 
 
 class Certificate(NamedTuple):
-    """What a file says of its first certificate."""
+    """What a file says of a certificate."""
 
     path: Path
     subject: str
@@ -105,6 +108,14 @@ class Authority:
         old = x509.load_pem_x509_certificate(pem)
         return self._issued(old.subject, list(_names(old)))
 
+    def has_signed(self, path: Path) -> bool:
+        """Whether the certificate in a PEM file is by this authority; raises SettingsError."""
+        try:
+            _read(path)[0].verify_directly_issued_by(self._certificate)
+        except (ValueError, TypeError, InvalidSignature):
+            return False
+        return True
+
     def _issued(self, subject: x509.Name, names: Sequence[x509.GeneralName]) -> bytes:
         key = ec.generate_private_key(ec.SECP256R1())
         ends = min(datetime.now(UTC) + timedelta(days=NODE_DAYS), self._certificate.not_valid_after_utc)
@@ -125,16 +136,31 @@ class Authority:
         return _key_pem(key) + certificate.public_bytes(Encoding.PEM)
 
 
-def told(path: Path) -> Certificate:
-    """The first certificate of a PEM file; raises SettingsError."""
+def told(path: Path) -> list[Certificate]:
+    """The certificates of a PEM file, at least one; raises SettingsError."""
+    return [
+        Certificate(
+            path,
+            one.subject.rfc4514_string(),
+            tuple(str(name.value) for name in _names(one)),
+            one.not_valid_after_utc,
+        )
+        for one in _read(path)
+    ]
+
+
+def joined_authorities(fresh: Authority, path: Path) -> bytes:
+    """The certificate of a new authority, and behind it those of the file; raises SettingsError."""
+    return fresh.pem + b"".join(one.public_bytes(Encoding.PEM) for one in _read(path))
+
+
+def _read(path: Path) -> list[x509.Certificate]:
     try:
-        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+        return x509.load_pem_x509_certificates(path.read_bytes())
     except OSError as error:
         raise SettingsError(f"{path} cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise SettingsError(f"{path} holds no certificate in PEM: {error}") from None
-    names = tuple(str(name.value) for name in _names(certificate))
-    return Certificate(path, certificate.subject.rfc4514_string(), names, certificate.not_valid_after_utc)
 
 
 def checked_host(host: str) -> str:

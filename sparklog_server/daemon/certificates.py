@@ -89,9 +89,21 @@ class Certificates:
             return
         self._is_running = True
         run(
-            partial(_read_again, dict(self._by_listener), settings, self._served, self._linked, is_changed),
+            partial(
+                _read_again,
+                dict(self._by_listener),
+                settings,
+                self._served,
+                self._linked,
+                is_changed=is_changed,
+            ),
             partial(self._was_read, run),
         )
+
+    def refusal(self, settings: BrokerSettings) -> str | None:
+        """Why the certificates of these settings cannot replace those in use; None if they can. For jobs."""
+        found = _read_again(dict(self._by_listener), settings, self._served, self._linked, is_changed=True)
+        return next((one for one in found.values() if isinstance(one, str)), None)
 
     def _was_read(self, run: Run, result: object) -> None:
         assert isinstance(result, dict), result
@@ -126,6 +138,8 @@ def _read(name: str, settings: BrokerSettings, is_served: bool) -> Contexts:
         )
     except SettingsError as error:
         raise SettingsError(f"{name}: {error}") from None
+    except (ValueError, TypeError, OSError) as error:  # of a library that is stricter than another
+        raise SettingsError(f"{name}: the certificate cannot be read ({type(error).__name__})") from None
     return contexts
 
 
@@ -134,6 +148,7 @@ def _read_again(
     settings: BrokerSettings,
     served: set[str],
     linked: set[str],
+    *,
     is_changed: bool,
 ) -> dict[str, Contexts | str]:
     """A job: the contexts that have changed, or why new ones cannot be used."""
@@ -152,8 +167,6 @@ def _read_again(
                 _check_trust(after.server, client_context(stores_of(after.tls), after.material))
         except SettingsError as error:
             found[name] = str(error)
-        except (ValueError, TypeError, OSError) as error:  # of a library that is stricter than another
-            found[name] = f"{name}: the certificate cannot be read ({type(error).__name__})"
         else:
             found[name] = after
     return found
@@ -180,12 +193,21 @@ def _check_successor(before: Contexts, after: Contexts) -> None:
 
     from cryptography import x509  # imported at the first change: it takes as long as half of a start
 
-    assert before.material.identity is not None
-    assert after.material.identity is not None
-    old, new = (
-        x509.load_pem_x509_certificate(blocks(one.material.identity or "", "CERTIFICATE")[0].encode())
-        for one in (before, after)
-    )
+    try:
+        old, new = (
+            x509.load_pem_x509_certificate(blocks(one.material.identity or "", "CERTIFICATE")[0].encode())
+            for one in (before, after)
+        )
+        lost = _names(old) - _names(new)
+        subjects = [one.subject.rfc4514_string() for one in (old, new)]
+    except (
+        ValueError,
+        TypeError,
+        x509.InvalidVersion,
+        x509.DuplicateExtension,
+        x509.UnsupportedGeneralNameType,
+    ) as error:
+        raise SettingsError(f"the new certificate cannot be read ({type(error).__name__})") from None
     now = datetime.now(UTC)
     if not new.not_valid_before_utc <= now <= new.not_valid_after_utc:
         raise SettingsError(
@@ -194,10 +216,10 @@ def _check_successor(before: Contexts, after: Contexts) -> None:
         )
     if not after.tls.ssl_allow_dn_changes and old.subject != new.subject:
         raise SettingsError(
-            f"the new certificate has the subject {new.subject.rfc4514_string()} instead of "
-            f"{old.subject.rfc4514_string()}: set ssl.allow.dn.changes=true to accept it"
+            f"the new certificate has the subject {subjects[1]} instead of {subjects[0]}: set "
+            f"ssl.allow.dn.changes=true to accept it"
         )
-    if not after.tls.ssl_allow_san_changes and (lost := _names(old) - _names(new)):
+    if not after.tls.ssl_allow_san_changes and lost:
         raise SettingsError(
             f"the new certificate lacks the names {', '.join(sorted(lost))}: set ssl.allow.san.changes=true "
             f"to accept it"

@@ -24,8 +24,9 @@ class Growing(Protocol):
 
 
 class ColdRun:
-    """Invariants: the pages from the first slice up to `limit` are in the page cache, or were lately; one job
-    at a time reads on, up to `goal` at most; `slice_limit` is the end of the last slice.
+    """Invariants: the pages from the first slice up to `limit` were in the page cache at some time, so each
+    slice is probed before it is sent; one job at a time reads on, up to `goal` at most; `slice_limit` is the
+    end of the last slice.
     """
 
     __slots__ = ("_file", "goal", "is_reading", "limit", "slice_limit")

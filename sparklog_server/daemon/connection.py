@@ -13,6 +13,7 @@ be closed.
 
 import errno
 import os
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol, cast
@@ -28,6 +29,10 @@ from sparklog_server.disk.failures import storage_error
 
 RUNS_MAX: Final = 8
 """How many files a connection may read from the disk in turn, one per partition, with jobs ahead of it."""
+HELD_NS: Final = 1_000_000_000
+"""Pages that were found in the page cache, or read into it, count as resident for this long. A peer that does
+not read leaves a slice unsent for longer, and the kernel may drop its pages meanwhile.
+"""
 GATHERED_BYTES_MAX: Final = 256 << 10
 # Up to here, reading a slice and gathering it costs less than a sendfile of its own.
 GATHERED_SLICE_BYTES_MAX: Final = 32 << 10
@@ -97,6 +102,7 @@ class Connection:
         "_owner",
         "_reactor",
         "_resident_limit",
+        "_resident_until_ns",
         "_runs",
         "_sent_bytes",
         "_sliced_bytes",
@@ -133,7 +139,8 @@ class Connection:
         self._waiting_bytes = self._sliced_bytes = self._sent_bytes = 0
         self._unread_bytes = 0  # as last reported
         self._events = READ | PEER_CLOSED
-        self._resident_limit = 0  # the first waiting slice is in the page cache below this position
+        # The first waiting slice is in the page cache below this position, until this time.
+        self._resident_limit = self._resident_until_ns = 0
         self._is_muted = False
         self._is_closing = False
         self._is_read_due = False
@@ -141,6 +148,8 @@ class Connection:
         self._runs: dict[Sliceable, ColdRun] | None = None
         self._is_open = True
         reactor.watch(transport.fileno(), self._ready, self._events)
+        if transport.has_received:
+            self._read_soon()
 
     def queue(self, chunks: list[Chunk]) -> None:
         """Queue chunks for the next `flush`; their slices are retained, and released when they are sent."""
@@ -326,14 +335,14 @@ class Connection:
 
     def _read_small(self, part: FileSlice) -> bytes | bytearray | None:
         descriptor = _descriptor(part)
-        if part is self._waiting[0] and part.position + part.length <= self._resident_limit:
+        if part is self._waiting[0] and self._holds(part.position + part.length):
             return os.pread(descriptor, part.length, part.position)
         return read_if_resident(descriptor, part.position, part.length)
 
     def _send_slice(self, first: FileSlice) -> int:
         length = min(first.length, self._owner.turn_bytes)
         descriptor = _descriptor(first)
-        if first.position + length > self._resident_limit and not self._is_read(first, descriptor):
+        if not self._holds(first.position + length) and not self._is_read(first, descriptor):
             return 0
         sent = self.transport.send_slice(descriptor, first.position, length)
         if sent == 0:
@@ -379,19 +388,30 @@ class Connection:
         if run is not None and not run.continues_with(first.position, first.position + first.length):
             run = None
         size = min(first.length, JOB_BYTES)
-        if run is None or run.limit < first.position + min(size, self._owner.turn_bytes):
-            if not is_resident(descriptor, first.position, size):
-                self._await(run or self._begin_run(first), first.file)
-                return False
-            limit = first.position + size
-            if run is not None:
-                run.found(limit)
+        held = 0 if run is None else max(0, min(run.limit - first.position, size))
+        if held and not is_resident(descriptor, first.position, held):
+            run, limit = None, None  # dropped since a job has read them
+        elif held and held >= min(size, self._owner.turn_bytes):
+            limit = first.position + held
         else:
-            limit = run.limit
-        self._resident_limit = limit
+            limit = first.position + size if is_resident(descriptor, first.position, size) else None
+        if limit is None:
+            self._await(run or self._begin_run(first), first.file)
+            return False
+        self._hold(limit)
         if run is not None:
+            run.found(limit)
             self._read_on(run, first.file)
         return True
+
+    def _hold(self, limit: int) -> None:
+        """The first slice has been found in the page cache below `limit`, or a job has just read it."""
+        self._resident_limit = limit
+        self._resident_until_ns = time.monotonic_ns() + HELD_NS
+
+    def _holds(self, limit: int) -> bool:
+        """Whether the first slice is in the page cache below `limit`, as far as is known."""
+        return limit <= self._resident_limit and time.monotonic_ns() < self._resident_until_ns
 
     def _begin_run(self, first: FileSlice) -> ColdRun:
         """A job reads the beginning of a slice, and more of its file only if the next slice follows it."""
@@ -434,7 +454,7 @@ class Connection:
             if self._runs is not None and self._runs.get(file) is run:
                 self._read_on(run, file)
             if is_awaited:
-                self._resident_limit = limit
+                self._hold(limit)
                 self._send()
 
     def _read_failed(

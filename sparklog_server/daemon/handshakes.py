@@ -6,8 +6,9 @@ on meanwhile.
                   │                                   └─► refused: closed
                   └── the time is over, or too many are under way: closed
 
-The broker learns of a connection when its handshake is done. An unfinished one is a socket, and after its
-first bytes the state of OpenSSL.
+A handshake that is dropped while its job waits keeps its socket until then, and counts. The broker learns of
+a connection when its handshake is done. An unfinished one is a socket, and after its first bytes the state of
+OpenSSL.
 """
 
 import socket
@@ -19,9 +20,10 @@ from typing import Final
 from sparklog_server.config.listeners import Listener, joined
 from sparklog_server.daemon.certificates import Certificates, Contexts
 from sparklog_server.daemon.jobs import Jobs
+from sparklog_server.daemon.newcomers import Newcomers
 from sparklog_server.daemon.pump import read_clock
-from sparklog_server.daemon.reactor import READ, WRITE, Reactor
-from sparklog_server.daemon.tls_transport import TlsTransport
+from sparklog_server.daemon.reactor import READ, Reactor
+from sparklog_server.daemon.tls_transport import TlsTransport, shared_buffer
 from sparklog_server.security.principals import (
     UNKNOWN,
     CertificateUnreadable,
@@ -31,7 +33,9 @@ from sparklog_server.security.principals import (
 )
 
 HANDSHAKES_MAX: Final = 1_000
-"""Unfinished handshakes. Beyond it, the one that has waited longest is closed."""
+"""Unfinished handshakes, those included that are dropped and whose job waits. Beyond it, the one that has
+waited longest is closed, of the address with the most; or the new one, while all have jobs.
+"""
 SWEPT_EVERY_S: Final = 1.0
 LOGGED_EVERY_US: Final = 10_000_000
 """Refused handshakes are logged at most this often for each listener and reason."""
@@ -63,12 +67,9 @@ class _Handshake:
         self.listener = listener
         self.peer = peer
         self.began_us = began_us
-        self.tls: ssl.SSLSocket | None = None
+        self.tls: TlsTransport | None = None
         self.is_running = False
         self.is_dropped = False
-
-    def close(self) -> None:
-        (self.connected if self.tls is None else self.tls).close()
 
 
 class _Refused(Exception):
@@ -76,8 +77,10 @@ class _Refused(Exception):
 
 
 class Handshakes:
-    """Invariant: `_unfinished` has each handshake from `begin` until it is established or dropped, oldest
-    first.
+    """Those of one kind of listeners: the handshakes among the nodes do not wait for those of clients.
+
+    Invariants: `_unfinished` has each handshake from `begin` until it is established or dropped, oldest
+    first; `_open` has those and the dropped ones whose socket is not closed yet.
     """
 
     def __init__(
@@ -98,34 +101,42 @@ class Handshakes:
         self._timeout_us = timeout_ms * 1000
         self._after = after
         self._trace = trace
+        self._shared = shared_buffer()
         self._unfinished: dict[_Handshake, None] = {}
+        self._open: Newcomers[_Handshake] = Newcomers()
         self._is_sweep_due = False
         self._logged_us: dict[tuple[str, str], int] = {}
 
     def __len__(self) -> int:
-        return len(self._unfinished)
+        return len(self._open)
 
     def count_of(self, host: str) -> int:
         """The number of unfinished handshakes with this address."""
-        return sum(one.peer[0] == host for one in self._unfinished)
+        return self._open.count_of(host)
 
     def begin(self, connected: socket.socket, listener: Listener, peer: tuple[str, int]) -> None:
         """Begin a handshake; the socket is non-blocking."""
-        if len(self._unfinished) >= HANDSHAKES_MAX:
-            self.drop_oldest()
         one = _Handshake(connected, listener, peer, read_clock().mono_us)
+        if len(self._open) >= HANDSHAKES_MAX and not self.drop_oldest():
+            self._tell(one, "too many handshakes are under way")
+            connected.close()
+            return
         self._unfinished[one] = None
+        self._open.add(one, peer[0])
         self._watch(one, READ)
         if not self._is_sweep_due:
             self._is_sweep_due = True
             self._after(SWEPT_EVERY_S, self._sweep)
 
     def drop_oldest(self) -> bool:
-        """Close the handshake that has waited for its peer longest; returns False if there is none."""
-        for one in self._unfinished:
-            if not one.is_running:
-                self._drop(one)
-                return True
+        """Close the handshake that has waited for its peer longest, of the address with the most; returns
+        False if there is none.
+        """
+        for host in self._open.busiest():
+            for one in self._open.of(host):
+                if not one.is_running:
+                    self._drop(one)
+                    return True
         return False
 
     def end(self) -> None:
@@ -143,18 +154,19 @@ class Handshakes:
         one.is_running = True
         contexts = self._certificates.of_listener(one.listener.name)
         assert contexts is not None
-        self._jobs.run(partial(_step, one, contexts), partial(self._stepped, one))
+        self._jobs.run(partial(_step, one, contexts, self._shared), partial(self._stepped, one))
 
     def _stepped(self, one: _Handshake, result: object) -> None:
         one.is_running = False
         if one.is_dropped:
-            one.close()
+            self._close(one)
         elif isinstance(result, int):
             self._watch(one, result)
         elif isinstance(result, Identity):
             del self._unfinished[one]
+            self._open.remove(one, one.peer[0])
             assert one.tls is not None
-            self._established(TlsTransport(one.tls), one.listener.name, one.peer, result)
+            self._established(one.tls, one.listener.name, one.peer, result)
         else:  # refused, or bytes of the peer for which a library has an error of its own
             reason = str(result) if isinstance(result, _Refused) else f"{type(result).__name__}: {result}"
             self._tell(one, reason)
@@ -165,7 +177,11 @@ class Handshakes:
         one.is_dropped = True
         if not one.is_running:
             self._reactor.forget(one.connected.fileno())
-            one.close()
+            self._close(one)
+
+    def _close(self, one: _Handshake) -> None:
+        self._open.remove(one, one.peer[0])
+        one.connected.close()
 
     def _sweep(self) -> None:
         oldest_us = read_clock().mono_us - self._timeout_us
@@ -189,23 +205,18 @@ class Handshakes:
         self._trace("tls-handshake-failed", peer=joined(*one.peer), listener=one.listener.name, reason=reason)
 
 
-def _step(one: _Handshake, contexts: Contexts) -> int | Identity | _Refused:
+def _step(one: _Handshake, contexts: Contexts, shared: memoryview) -> int | Identity | _Refused:
     """A job: go on with a handshake. The events that it waits for, or how it has ended."""
+    if one.is_dropped:
+        return _Refused("dropped while it waited")
     try:
         if one.tls is None:
             assert contexts.server is not None
-            one.tls = contexts.server.wrap_socket(
-                one.connected, server_side=True, do_handshake_on_connect=False
-            )
-            one.connected = one.tls
-        one.tls.do_handshake()
-        certificate = one.tls.getpeercert(binary_form=True)
+            one.tls = TlsTransport(one.connected, contexts.server, shared)
+        if events := one.tls.handshake():
+            return events
         # With SASL, the client's name is that of its user (KIP-684).
-        return UNKNOWN if one.listener.is_sasl else identity_of(certificate, contexts.rules)
-    except ssl.SSLWantReadError:
-        return READ
-    except ssl.SSLWantWriteError:
-        return WRITE
+        return UNKNOWN if one.listener.is_sasl else identity_of(one.tls.certificate, contexts.rules)
     except ssl.SSLCertVerificationError as error:
         return _Refused(f"the client's certificate is not accepted: {error.verify_message}")
     except ssl.SSLEOFError:

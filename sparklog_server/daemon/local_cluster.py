@@ -38,6 +38,12 @@ class LocalCluster(NamedTuple):
     nodes: tuple[Loaded, ...]
 
 
+def check_base_port(base_port: int, count: int) -> None:
+    """Raises SettingsError unless there are so many ports from this one on; 0 takes free ones."""
+    if base_port and not 0 < base_port <= 65_536 - count:
+        raise SettingsError(f"--base-port {base_port}: {count} ports from it on must be below 65536")
+
+
 def open_cluster(
     disk: Disk,
     directory: str,
@@ -54,8 +60,7 @@ def open_cluster(
     """
     if not 1 <= count <= NODES_MAX:
         raise SettingsError(f"--nodes {count}: a cluster on one machine has 1 to {NODES_MAX} nodes")
-    if base_port and not 0 < base_port <= 65_536 - 2 * count:
-        raise SettingsError(f"--base-port {base_port}: {2 * count} ports from it on must be below 65536")
+    check_base_port(base_port, 2 * count)
     disk.make_directory(directory)
     kept = _kept(disk, directory)
     ports = [reserve(base_port and base_port + index) for index in range(count)]

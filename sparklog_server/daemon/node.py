@@ -1,7 +1,9 @@
 """One node in this process, from its settings to its exit code. Importing this imports the broker."""
 
 from collections.abc import Sequence
+from functools import cache
 from time import perf_counter_ns
+from typing import TYPE_CHECKING
 
 from sparklog_server.broker.broker import Broker
 from sparklog_server.config.settings import BrokerSettings
@@ -12,6 +14,9 @@ from sparklog_server.daemon.server import REFUSALS, Server, entropy, prepare_pro
 from sparklog_server.disk.door import StorageError
 from sparklog_server.disk.os_disk import OsDisk
 from sparklog_server.log.first_start import refuse_unformatted
+
+if TYPE_CHECKING:
+    from sparklog_server.daemon.documents import Documents
 
 __all__ = ["REFUSALS", "refusal_text", "run_node"]
 
@@ -43,7 +48,7 @@ def run_node(
     server = Server(
         settings,
         disk,
-        lambda settings, disk, trace, now: Broker.open(
+        lambda settings, disk, trace, now, certificates_refusal: Broker.open(
             settings,
             disk,
             entropy=entropy,
@@ -51,6 +56,7 @@ def run_node(
             now=now,
             work_clock=perf_counter_ns,
             read=_read_url,
+            certificates_refusal=certificates_refusal,
         ),
         log,
         connections_max=shares.connections,
@@ -60,10 +66,15 @@ def run_node(
     return server.run()
 
 
-def _read_url(url: str) -> bytes:
-    from sparklog_server.daemon.documents import read_url  # a node without OAUTHBEARER reads none
+@cache
+def _documents() -> "Documents":
+    from sparklog_server.daemon.documents import Documents  # a node without OAUTHBEARER reads none
 
-    return read_url(url)
+    return Documents()
+
+
+def _read_url(url: str) -> bytes:
+    return _documents().read(url)
 
 
 def refusal_text(error: Exception) -> str:

@@ -69,13 +69,23 @@ class _Peer:
     up.
     """
 
-    __slots__ = ("id", "is_dropped", "is_open", "is_shaking", "is_tls", "output", "stream", "wants_write")
+    __slots__ = (
+        "has_received",
+        "id",
+        "is_dropped",
+        "is_open",
+        "is_shaking",
+        "is_tls",
+        "output",
+        "stream",
+        "wants_write",
+    )
 
     def __init__(self, link: LinkId) -> None:
         self.id = link
         self.stream: Stream | None = None
         self.is_open = False
-        self.is_tls = False
+        self.is_tls = self.has_received = False
         self.is_shaking = False  # only the job touches the stream
         self.is_dropped = False
         self.output = Output()
@@ -105,7 +115,7 @@ class Peers:
             try:
                 self._flush(peer)
             except OSError as error:
-                self._lose_later(peer, _loss_of(error))
+                self._lose_later(peer, _loss_of(error, peer))
 
     def close(self, link: LinkId) -> None:
         """Close a link and drop its unsent bytes."""
@@ -141,7 +151,7 @@ class Peers:
         try:
             peer.stream = self._stream(peer, (family, target))
         except OSError as error:
-            self._lose_later(peer, _loss_of(error))
+            self._lose_later(peer, _loss_of(error, peer))
             return
         # A connection becomes writable when it is established, and when it fails.
         self._reactor.watch(peer.stream.fileno(), partial(self._ready, peer), READ | WRITE)
@@ -172,7 +182,7 @@ class Peers:
                 self._distrusted.add(peer.id.address)
                 reason = result.strerror or str(result)
                 self._owner.trace("link-refused", address=joined(*peer.id.address), reason=reason)
-            self._lose(peer, _loss_of(result))
+            self._lose(peer, _loss_of(result, peer))
         else:
             self._distrusted.discard(peer.id.address)
             peer.is_open = result is True
@@ -197,7 +207,7 @@ class Peers:
             if peer.is_open and (peer.wants_write or stream.wants_write) and self._peers.get(peer.id) is peer:
                 self._flush(peer)
         except OSError as error:
-            self._lose(peer, _loss_of(error))
+            self._lose(peer, _loss_of(error, peer))
 
     def _receive(self, peer: _Peer, stream: Stream) -> None:
         """Receive once: what is left is reported again, after the other sockets."""
@@ -209,8 +219,9 @@ class Peers:
         except BlockingIOError:
             return
         if size == 0:
-            self._lose(peer, Loss.ENDED)
+            self._lose(peer, Loss.UNUSABLE if _may_be_refused(peer) else Loss.ENDED)
         else:
+            peer.has_received = True
             self._owner.link_received(peer.id, size)
             if stream.has_received and not peer.is_dropped:
                 self._reactor.post(partial(self._receive_held, peer))
@@ -259,5 +270,12 @@ def _step(stream: Stream) -> bool | OSError:
         return error
 
 
-def _loss_of(error: OSError) -> Loss:
-    return _LOSSES.get(error.errno or 0, Loss.RESET)
+def _loss_of(error: OSError, peer: _Peer) -> Loss:
+    return _LOSSES.get(error.errno or 0, Loss.UNUSABLE if _may_be_refused(peer) else Loss.RESET)
+
+
+def _may_be_refused(peer: _Peer) -> bool:
+    """Whether the TLS handshake of a link has not proved successful: in TLS 1.3 the other side checks the
+    certificate of this one when the handshake is done here already.
+    """
+    return peer.is_tls and not peer.has_received

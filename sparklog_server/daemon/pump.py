@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     import ssl
 
     from sparklog_server.daemon.certificates import Certificates
+    from sparklog_server.daemon.newcomers import Unauthenticated
     from sparklog_server.daemon.peers import Peers
 
 
@@ -74,6 +75,7 @@ class Serving(Protocol):
     def unread(self, session_id: SessionId, size: int, now: Instant, *, has_read: bool) -> list[Effect]: ...
     def disconnected(self, session_id: SessionId, now: Instant) -> list[Effect]: ...
     def has_request_in_flight(self, session_id: SessionId) -> bool: ...
+    def is_authenticated(self, session_id: SessionId) -> bool: ...
     def link_buffer(self, link: LinkId) -> memoryview | None: ...
     def link_received(self, link: LinkId, size: int, now: Instant) -> list[Effect]: ...
     def link_lost(self, link: LinkId, loss: Loss, now: Instant) -> list[Effect]: ...
@@ -130,7 +132,11 @@ class Pump:
         # Threads of their own: no session waits for a background job, and none of these jobs is short.
         self._background = Jobs(reactor.post, is_background=True)
         self._reads = Jobs(reactor.post, is_background=True)
-        self.handshakes = Jobs(reactor.post)
+        # Each kind of handshakes has its own threads: many clients do not hold up the links of the cluster.
+        self.client_handshakes = Jobs(reactor.post)
+        self.node_handshakes = Jobs(reactor.post)
+        self._link_handshakes = Jobs(reactor.post)
+        self.unauthenticated: Unauthenticated | None = None
         self.certificates: Certificates | None = None
         self._syncer = Syncer(disk, reactor.post, self._synced)
         self._peers: Peers | None = None
@@ -188,6 +194,8 @@ class Pump:
         self._carry_out(
             self._broker.connected(session, listener, address, now, identity.principal, identity.groups), now
         )
+        if self.unauthenticated is not None and not self._broker.is_authenticated(session):
+            self.unauthenticated.begin(connection)
 
     def readable(self, connection: Connection) -> None:
         """Receive once, into the broker's buffer, and have the broker process it."""
@@ -285,7 +293,7 @@ class Pump:
 
     def shake_hands(self, job: Job, done: Done) -> None:
         """See `daemon.peers.Owner`."""
-        self.handshakes.run(job, done)
+        self._link_handshakes.run(job, done)
 
     def secure(self, link: LinkId) -> "ssl.SSLContext | None":
         """See `daemon.peers.Owner`."""

@@ -36,8 +36,8 @@ from sparklog_server.disk.door import Disk
 from sparklog_server.log.identity import META_FILE, DirectoryRefused, encode_uuid, new_uuid
 from sparklog_server.security.scram_arguments import parse_scram
 
-from .authority import OWN_NAMES, Authority, checked_host, replace_file, write_file
-from .local_cluster import NODES_MAX, LocalCluster, Reserve, replication_defaults
+from .authority import OWN_NAMES, Authority, checked_host, joined_authorities, replace_file, write_file
+from .local_cluster import NODES_MAX, LocalCluster, Reserve, check_base_port, replication_defaults
 
 AUTHORITY_FILE: Final = "ca.pem"
 AUTHORITY_KEY_FILE: Final = "ca-key.pem"
@@ -85,7 +85,7 @@ def init_secure(
     _prepare(directory)
     password = secrets.token_urlsafe(_PASSWORD_BYTES)
     with _private_files():
-        authority = Authority.new(f"sparklog authority {secrets.token_hex(4)}")
+        authority = new_authority()
         write_file(directory / AUTHORITY_FILE, authority.pem)
         write_file(directory / AUTHORITY_KEY_FILE, authority.key_pem)
         for node in nodes:
@@ -129,6 +129,49 @@ def renew(directory: Path) -> list[Path]:
     return renewed
 
 
+def add_node(directory: Path, node_id: int, hosts: Sequence[str]) -> Path:
+    """Write the key and the certificate of one more node, for these hosts; raises SettingsError."""
+    names = [checked_host(host) for host in hosts]
+    authority = Authority.read(directory / AUTHORITY_FILE, directory / AUTHORITY_KEY_FILE)
+    path = directory / f"node-{node_id}.pem"
+    try:
+        write_file(path, authority.issue(f"node-{node_id}", (*names, *OWN_NAMES)))
+    except FileExistsError:
+        raise SettingsError(
+            f"{path} exists: choose the id of a node that is not in the cluster, or renew its certificate"
+        ) from None
+    return path
+
+
+def renew_authority(directory: Path) -> Path:
+    """Replace the authority by a new one, and keep the earlier ones trusted; raises SettingsError."""
+    path, fresh = directory / AUTHORITY_FILE, new_authority()
+    trusted = joined_authorities(fresh, path)
+    # A crash between the two leaves a pair that `Authority.read` refuses, and that another call replaces.
+    replace_file(directory / AUTHORITY_KEY_FILE, fresh.key_pem)
+    replace_file(path, trusted)
+    return path
+
+
+def retire_authorities(directory: Path) -> Path:
+    """Trust the newest authority alone; raises SettingsError while it has not signed each node here."""
+    path = directory / AUTHORITY_FILE
+    authority = Authority.read(path, directory / AUTHORITY_KEY_FILE)
+    for one in certificate_files(directory):
+        if not authority.has_signed(one):
+            raise SettingsError(
+                f"{one} is signed by an earlier authority: run `sparklog certificates renew {directory}` "
+                f"first"
+            )
+    replace_file(path, authority.pem)
+    return path
+
+
+def new_authority() -> Authority:
+    """An authority with a name of its own."""
+    return Authority.new(f"sparklog authority {secrets.token_hex(4)}")
+
+
 def certificate_files(directory: Path) -> list[Path]:
     """The files with the certificates of nodes; raises SettingsError if there is none."""
     found = sorted(directory.glob("node-*.pem"), key=lambda path: (len(path.name), path.name))
@@ -162,8 +205,7 @@ def _placed(count: int, hosts: Sequence[str], base_port: int, reserve: Reserve) 
     """
     if not 1 <= count <= NODES_MAX:
         raise SettingsError(f"--nodes {count}: there are 1 to {NODES_MAX} nodes")
-    if base_port and not 0 < base_port <= 65_536 - 3 * count:
-        raise SettingsError(f"--base-port {base_port}: {3 * count} ports from it on must be below 65536")
+    check_base_port(base_port, 3 * count)
     is_spread = count > 1 and len(hosts) == count
     if is_spread and not base_port:
         raise SettingsError("--base-port 0 selects ports of this machine: name one for several hosts")

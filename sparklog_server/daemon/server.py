@@ -25,9 +25,10 @@ from typing import TYPE_CHECKING, Final
 from sparklog.errors import SparklogError
 from sparklog.model import Instant
 from sparklog_server.config.listeners import Listener, joined
+from sparklog_server.config.sasl_settings import uses_sasl
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.config.tls_settings import needs_certificates
-from sparklog_server.daemon.admission import Admission
+from sparklog_server.daemon.admission import Admission, protected_listeners
 from sparklog_server.daemon.linux import set_malloc_options, trim_heap
 from sparklog_server.daemon.logs import TraceLog
 from sparklog_server.daemon.parent import CHECKED_EVERY_S, Parent
@@ -57,7 +58,10 @@ TRIMMED_BYTES_MIN: Final = 32 << 20
 # Errors that keep a broker from starting and that one sentence describes; any other error is a bug.
 REFUSALS: Final = (SparklogError, StorageError, DirectoryRefused, CheckpointCorrupt, ElectionStateCorrupt)
 
-OpenBroker = Callable[[BrokerSettings, Disk, Callable[..., None], Instant], Serving]
+CertificatesRefusal = Callable[[BrokerSettings], str | None]
+OpenBroker = Callable[
+    [BrokerSettings, Disk, Callable[..., None], Instant, CertificatesRefusal | None], Serving
+]
 
 
 class CannotListen(SparklogError):
@@ -89,7 +93,8 @@ class Server:
         self._settings = settings.with_bound_ports(ports)
         self._listen_to_signals()
         self._certificates = _certificates(settings, log) if needs_certificates(settings) else None
-        self._broker = open_broker(self._settings, disk, log.trace, read_clock())
+        refusal = None if self._certificates is None else self._certificates.refusal
+        self._broker = open_broker(self._settings, disk, log.trace, read_clock(), refusal)
         self._pump = Pump(
             self._broker,
             disk,
@@ -100,6 +105,12 @@ class Server:
         self._chores: list[tuple[float, int, Callable[[], None]]] = []
         self._chore_numbers = count()
         handshakes = None if self._certificates is None else self._secure(self._certificates)
+        if uses_sasl(settings):
+            from sparklog_server.daemon.newcomers import Unauthenticated
+
+            self._pump.unauthenticated = Unauthenticated(
+                self._broker.is_authenticated, after=self._after, trace=log.trace
+            )
         self._admission = Admission(
             self._sockets,
             self._settings,
@@ -182,21 +193,31 @@ class Server:
                 raise _cannot_listen(listener, error) from error
         self._admission.begin(sockets)
 
-    def _secure(self, certificates: "Certificates") -> "Handshakes":
+    def _secure(self, certificates: "Certificates") -> "dict[str, Handshakes]":
+        """The handshakes of each listener with TLS."""
         from sparklog_server.daemon.handshakes import Handshakes
 
         pump = self._pump
         pump.certificates = certificates
         self._check_certificates()
-        return Handshakes(
-            certificates,
-            self._reactor,
-            pump.handshakes,
-            pump.established,
-            timeout_ms=self._settings.tls.sparklog_ssl_handshake_timeout_ms,
-            after=self._after,
-            trace=self._log.trace,
+        of_clients, of_nodes = (
+            Handshakes(
+                certificates,
+                self._reactor,
+                jobs,
+                pump.established,
+                timeout_ms=self._settings.tls.sparklog_ssl_handshake_timeout_ms,
+                after=self._after,
+                trace=self._log.trace,
+            )
+            for jobs in (pump.client_handshakes, pump.node_handshakes)
         )
+        protected = protected_listeners(self._settings)
+        return {
+            one.name: of_nodes if one.name in protected else of_clients
+            for one in self._settings.listeners
+            if one.is_encrypted
+        }
 
     def _check_certificates(self) -> None:
         """Look now and then whether the files of certificates have changed."""

@@ -1,7 +1,7 @@
 """The byte stream under a connection: a port, and its implementation over a plain socket.
 
 connection ──► Transport ──► PlainTransport ──► socket
-                   └► TlsTransport (`tls_transport`) ──► ssl.SSLSocket ──► socket
+                   └► TlsTransport (`tls_transport`) ──► ssl.SSLObject ──► socket
 """
 
 import os
@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 # Announces to the kernel that a slice follows at once, so that a reply's first bytes are not sent in a
 # segment of their own. macOS has no such flag.
-_MORE: Final[int] = getattr(socket, "MSG_MORE", 0)
+MORE: Final[int] = getattr(socket, "MSG_MORE", 0)
 
 
 class Transport(Protocol):
@@ -76,7 +76,7 @@ class PlainTransport:
         self, contents: Sequence[bytes | bytearray | memoryview], *, is_more_to_come: bool
     ) -> int:
         """See `Transport`."""
-        return self._connected.sendmsg(contents, (), _MORE if is_more_to_come else 0)
+        return self._connected.sendmsg(contents, (), MORE if is_more_to_come else 0)
 
     def send_slice(self, descriptor: int, position: int, length: int) -> int:
         """See `Transport`."""

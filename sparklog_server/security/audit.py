@@ -4,7 +4,6 @@ a decision ─► counted by principal and resource ─┬─► the first in th
                                                  └─► the next ones ─► counted in one line at its end
 """
 
-from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import msgspec
@@ -17,6 +16,9 @@ one line.
 """
 
 EVENT: Final = "audit"
+
+Line = dict[str, object]
+"""The event and the fields of a line."""
 
 
 class Decision(NamedTuple):
@@ -39,21 +41,21 @@ class _Window(msgspec.Struct):
 
 
 class Audit:
-    """Decisions of a turn are taken by `decided`; `flush`, at the end of the turn, writes their lines.
+    """Decisions of a turn are taken by `decided`; `flush`, at the end of the turn, returns their lines.
 
     Invariants: a principal and a resource have at most one line in an interval, and one more for what came
     after it; windows are in order of their begin; `deadline_us` is None while no decision waits for a line.
     """
 
-    def __init__(self, write: Callable[..., None], *, interval_ms: int, logs_allowed: bool) -> None:
+    def __init__(self, *, interval_ms: int, logs_allowed: bool) -> None:
         self.logs_allowed: Final = logs_allowed
         self.has_decisions = False
         self.deadline_us: Micros | None = None
-        self._write = write
         self._interval_us = interval_ms * 1000
         self._decided: dict[Decision, int] = {}
         self._windows: dict[tuple[str, str, str, bool], _Window] = {}
         self._overflow = _Window(Micros(0))
+        self._lines: list[Line] = []
         self._waiting_count = 0  # of decisions that a line at the end of a window will count
 
     def decided(self, decision: Decision) -> None:
@@ -61,12 +63,8 @@ class Audit:
         self.has_decisions = True
         self._decided[decision] = self._decided.get(decision, 0) + 1
 
-    def is_due(self, now: Instant) -> bool:
-        """Whether decisions have waited for their line long enough."""
-        return self.deadline_us is not None and self.deadline_us <= now.mono_us
-
-    def flush(self, now: Instant) -> None:
-        """Write the lines that are due."""
+    def flush(self, now: Instant) -> list[Line]:
+        """The lines that are due, each once."""
         self._end_windows(now)
         decided, self._decided = self._decided, {}
         self.has_decisions = False
@@ -90,6 +88,8 @@ class Audit:
                 window.newest = decision
                 self._waiting_count += count
         self.deadline_us = self._deadline()
+        lines, self._lines = self._lines, []
+        return lines
 
     def _end_windows(self, now: Instant) -> None:
         while self._windows:
@@ -103,7 +103,7 @@ class Audit:
         overflow = self._overflow
         if overflow.count and overflow.begun_us + self._interval_us <= now.mono_us:
             self._waiting_count -= overflow.count
-            self._write(EVENT, decisions_without_a_line=overflow.count)
+            self._lines.append({"event": EVENT, "decisions_without_a_line": overflow.count})
             self._overflow = _Window(now.mono_us)
 
     def _deadline(self) -> Micros | None:
@@ -114,13 +114,15 @@ class Audit:
         return Micros(oldest.begun_us + self._interval_us)
 
     def _line(self, decision: Decision, count: int) -> None:
-        self._write(
-            EVENT,
-            decision="allowed" if decision.is_allowed else "denied",
-            principal=decision.principal,
-            host=decision.host,
-            operation=decision.operation,
-            resource_type=decision.resource_type,
-            resource_name=decision.resource_name,
-            count=count,
+        self._lines.append(
+            {
+                "event": EVENT,
+                "decision": "allowed" if decision.is_allowed else "denied",
+                "principal": decision.principal,
+                "host": decision.host,
+                "operation": decision.operation,
+                "resource_type": decision.resource_type,
+                "resource_name": decision.resource_name,
+                "count": count,
+            }
         )

@@ -1,7 +1,11 @@
 """OAUTHBEARER (RFC 7628) as a broker speaks it: tokens are JWTs that an identity provider signs (KIP-768).
 
-    response ─► token ─► job: the signature by the provider's keys (JWKS) ─► claims against the clock ─► user
-                          └─ the keys are missing, old, or lack this one: the job reads them first
+    response ─► token ─┬─► job: the signature by the provider's keys (JWKS) ─► claims against the clock
+                       │             ▲
+                       └─ its key is missing: waits until the keys are read, in a background job of their own
+
+Keys that are old are read again meanwhile, and serve until then. A provider that does not answer holds one
+background thread, and no thread of requests.
 
 Only asymmetric signatures count: neither `none` nor an HMAC, whatever the token says of itself. PyJWT checks
 the signature only; the claims are checked here, with the time of the turn.
@@ -10,18 +14,21 @@ the signature only; the claims are checked here, with the time of the turn.
 import json
 import re
 from base64 import urlsafe_b64decode
+from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 
 from sparklog.model import Instant, Micros
 
-from .sasl import Authenticated, Challenge, SaslRefused, SaslUnavailable, Working
+from .sasl import Authenticated, Challenge, SaslRefused, SaslUnavailable, Waiting, Working
 
 TOKEN_BYTES_MAX: Final = 256 << 10
 _KEYS_MAX: Final = 100
-_READS_MAX: Final = 4
+_WAITING_MAX: Final = 100
+"""Conversations that wait for one read of keys. Each holds its token."""
 _MISSING_KEY_US: Final = 10_000_000
 """Keys are read again for a token with an unknown key at most this often."""
 _REFUSAL: Final = b'{"status":"invalid_token"}'
@@ -35,9 +42,13 @@ _CURVES: Final = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512", "secp256
 _RSA: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 
 Read = Callable[[str], bytes]
-"""Reads a document of an URL; raises OSError."""
+"""Reads a document of an URL within a finite time; raises OSError."""
 Keys = tuple[tuple[str | None, tuple[str, ...], Any], ...]
 """Key id, algorithms, and PyJWT's key."""
+KeysRead = Callable[[Keys | str, Instant], None]
+"""Takes the keys, or why they could not be read, within a turn."""
+RunInBackground = Callable[[Callable[[], Keys | str], KeysRead], None]
+"""Runs a job that no request waits for."""
 
 
 class OAuthRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,72 +67,92 @@ class OAuthRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Checked(NamedTuple):
-    """The result of a job: the claims, or the refusal; `keys` if they were read, `error` if that failed."""
+    """The result of a job: the claims, or the refusal."""
 
     claims: Mapping[str, object] | None
     refusal: str = ""
-    keys: Keys | None = None
-    error: str = ""
-    has_read: bool = False
+
+
+class KeyReads:
+    """The reads of keys of a node, one at a time, so that providers that do not answer hold one thread."""
+
+    def __init__(self, read: Read, run: RunInBackground) -> None:
+        self._read = read
+        self._run = run
+        self._due: deque[tuple[str, KeysRead]] = deque()  # the first one is under way
+
+    def begin(self, url: str, then: KeysRead) -> None:
+        """Read the keys of a document, after those that are due before."""
+        self._due.append((url, then))
+        if len(self._due) == 1:
+            self._start()
+
+    def _start(self) -> None:
+        self._run(partial(_read_keys, self._read, self._due[0][0]), self._ended)
+
+    def _ended(self, result: Keys | str, now: Instant) -> None:
+        _, then = self._due.popleft()
+        if self._due:
+            self._start()
+        then(result, now)
 
 
 class OAuthProvider:
-    """The keys of one identity provider. Invariant: at most `_READS_MAX` jobs read them at a time."""
+    """The keys of one identity provider. Invariants: at most one read of them is under way; the conversations
+    in `_waiting` go on when it ends.
+    """
 
-    def __init__(self, rules: OAuthRules, read: Read, trace: Callable[..., None]) -> None:
+    def __init__(self, rules: OAuthRules, reads: KeyReads, trace: Callable[..., None]) -> None:
         self.rules = rules
-        self._read = read
         self.trace = trace
+        self._reads = reads
         self._keys: Keys | None = None
         self._stale_us = Micros(0)
         self._retry_us = Micros(0)
         self._retry_ms = rules.retry_ms
-        self._reading = 0
+        self._is_reading = False
+        self._waiting: list[Callable[[Instant], None]] = []
 
-    def check(self, token: str, now: Instant) -> Callable[[], _Checked]:
+    def awaits(self, token: str, now: Instant) -> bool:
+        """Whether the key of a token may be among those that are being read. Begins to read them if they are
+        old, or lack it. Raises SaslUnavailable for one that cannot wait.
+        """
+        is_missing = self._keys is None or not _has_key(self._keys, token)
+        is_due = now.mono_us >= self._retry_us and (is_missing or now.mono_us >= self._stale_us)
+        if is_due and not self._is_reading:
+            self._is_reading = True
+            self._reads.begin(self.rules.jwks_url, self._were_read)
+        if not (is_missing and self._is_reading):
+            return False
+        if len(self._waiting) >= _WAITING_MAX:
+            raise SaslUnavailable("too many clients wait for the keys of the identity provider")
+        return True
+
+    def wait(self, go_on: Callable[[Instant], None]) -> None:
+        """Call `go_on` when the read that is under way has ended."""
+        assert self._is_reading
+        self._waiting.append(go_on)
+
+    def check(self, token: str) -> Callable[[], _Checked]:
         """The job that checks the signature of a token. Raises SaslUnavailable while there are no keys."""
-        keys, url = self._keys, self.rules.jwks_url
-        is_missing = keys is None or not _has_key(keys, token)
-        may_read = now.mono_us >= self._retry_us and self._reading < (_READS_MAX if keys is None else 1)
-        reads = may_read and (is_missing or now.mono_us >= self._stale_us)
-        if keys is None and not reads:
+        if self._keys is None:
             raise SaslUnavailable("the keys of the identity provider have not been read")
-        read = self._read
-        if reads:
-            self._reading += 1
+        return partial(_checked, self._keys, token)
 
-        def job() -> _Checked:
-            if not reads:
-                return _checked(keys or (), token)
-            try:
-                fresh = parse_keys(read(url))
-            except (OSError, ValueError) as error:
-                reason = f"{type(error).__name__}: {error}"
-                if keys is None:
-                    return _Checked(None, error=reason, has_read=True)
-                return _checked(keys, token)._replace(error=reason, has_read=True)
-            return _checked(fresh, token)._replace(keys=fresh, has_read=True)
-
-        return job
-
-    def checked(self, result: _Checked, now: Instant) -> Mapping[str, object]:
-        """The claims of a token whose signature is valid. Raises SaslRefused and SaslUnavailable."""
-        if result.has_read:
-            self._reading -= 1
-            if result.keys is not None:
-                self._keys = result.keys
-                self._stale_us = Micros(now.mono_us + self.rules.refresh_ms * 1000)
-                self._retry_us = Micros(now.mono_us + _MISSING_KEY_US)
-                self._retry_ms = self.rules.retry_ms
-            else:
-                self._retry_us = Micros(now.mono_us + self._retry_ms * 1000)
-                self._retry_ms = min(2 * self._retry_ms, self.rules.retry_ms_max)
-                self.trace("jwks-unreadable", url=self.rules.jwks_url, reason=result.error)
-                if self._keys is None:
-                    raise SaslUnavailable("the keys of the identity provider cannot be read")
-        if result.claims is None:
-            raise SaslRefused(result.refusal)
-        return result.claims
+    def _were_read(self, result: Keys | str, now: Instant) -> None:
+        self._is_reading = False
+        if isinstance(result, str):
+            self._retry_us = Micros(now.mono_us + self._retry_ms * 1000)
+            self._retry_ms = min(2 * self._retry_ms, self.rules.retry_ms_max)
+            self.trace("jwks-unreadable", url=self.rules.jwks_url, reason=result)
+        else:
+            self._keys = result
+            self._stale_us = Micros(now.mono_us + self.rules.refresh_ms * 1000)
+            self._retry_us = Micros(now.mono_us + _MISSING_KEY_US)
+            self._retry_ms = self.rules.retry_ms
+        waiting, self._waiting = self._waiting, []
+        for go_on in waiting:
+            go_on(now)
 
 
 class OAuthServer:
@@ -133,17 +164,22 @@ class OAuthServer:
         self._provider = provider
         self._is_refused = False
 
-    def respond(self, response: bytes, now: Instant) -> Working:
+    def respond(self, response: bytes, now: Instant) -> Working | Waiting:
         """Check the token. Raises SaslRefused and SaslUnavailable."""
         if self._is_refused:
             raise SaslRefused("the token is not valid", _REFUSAL.decode())
         token, authorization_id = parse_response(response)
-        job = self._provider.check(token, now)
+        if self._provider.awaits(token, now):
+            return Waiting(self._provider.wait, partial(self._check, token, authorization_id))
+        return self._check(token, authorization_id)
 
+    def _check(self, token: str, authorization_id: str) -> Working:
         def then(result: object, now: Instant) -> Challenge | Authenticated:
             assert isinstance(result, _Checked)
             try:
-                accepted = accept(self._provider.checked(result, now), self._provider.rules, now.wall_ms)
+                if result.claims is None:
+                    raise SaslRefused(result.refusal)
+                accepted = accept(result.claims, self._provider.rules, now.wall_ms)
             except SaslRefused as refusal:
                 # The client answers this challenge and then learns of the failure (RFC 7628, section 3.2.3).
                 self._provider.trace("token-refused", reason=str(refusal))
@@ -153,7 +189,7 @@ class OAuthServer:
                 raise SaslRefused("the authorization id is not the user of the token")
             return accepted
 
-        return Working(job, then)
+        return Working(self._provider.check(token), then)
 
 
 def parse_response(response: bytes) -> tuple[str, str]:
@@ -228,6 +264,14 @@ def parse_keys(document: bytes) -> Keys:
     if not keys:
         raise ValueError("the JSON Web Key Set has no public key for signatures")
     return tuple(keys)
+
+
+def _read_keys(read: Read, url: str) -> Keys | str:
+    """A job: the keys, or why they cannot be read."""
+    try:
+        return parse_keys(read(url))
+    except (OSError, ValueError) as error:
+        return f"{type(error).__name__}: {error}"
 
 
 def _algorithms_of(entry: Mapping[str, object]) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 respond(response) ─┬─► Challenge ─► the client ─► respond(...)
                    ├─► Authenticated
                    ├─► Working: a job, whose result `then` turns into one of the others
+                   ├─► Waiting: for something that other conversations wait for too
                    └─► SaslRefused
 """
 
@@ -51,11 +52,20 @@ class Working(NamedTuple):
     then: "Callable[[object, Instant], Challenge | Authenticated]"
 
 
+class Waiting(NamedTuple):
+    """The step goes on later: `wait` calls its argument once within a turn, and then `then` gives the step.
+    It may raise SaslUnavailable.
+    """
+
+    wait: Callable[[Callable[[Instant], None]], None]
+    then: Callable[[], Working]
+
+
 class SaslUnavailable(Exception):
     """The credentials cannot be checked now: the client is to connect again later."""
 
 
-Step = Challenge | Authenticated | Working
+Step = Challenge | Authenticated | Working | Waiting
 
 
 class ServerMachine(Protocol):

@@ -3,11 +3,13 @@
     FIRST ─ user, nonce ─► salt, iterations ─► FINAL ─ proof ─► signature ─► DONE
       └─ a delegation token used for the first time: a job computes its keys ─┘
 
-An unknown user gets a salt too, always the same one, and fails with the proof, as a wrong password does.
+A user that does not exist gets a credential too, always the same one, and fails with the proof, as a wrong
+password does. Its iterations and the kind of its salt are those of a share of the users that exist, chosen by
+its name, so that neither tells it from them.
 """
 
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
@@ -35,9 +37,11 @@ NUMBERS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 NUMBER_OF: Final = {name: number for number, name in NUMBERS.items()}
 NONCE_BYTES: Final = 24
 
-SALT_DIGITS: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
-SALT_LENGTH: Final = 25
-"""Kafka's tools make salts of 25 or 26 such characters."""
+_DIGITS: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
+SALT_SEED_BYTES: Final = 17
+_SALT_BITS: Final = 130
+_SALT_LENGTH: Final = 25
+"""The usual length of a salt of Kafka's tools: a number of 130 bits in base 36."""
 
 
 class ScramCredential:
@@ -68,20 +72,73 @@ def credential_of(mechanism: str, password: str, salt: bytes, iterations: int) -
     return ScramCredential(salt, stored, server_key_of(name, salted), iterations)
 
 
-def absent_credential(mechanism: str, user: str, secret: bytes) -> ScramCredential:
-    """The credential of a user that does not exist: it looks like a real one and has no password."""
+class Shape(NamedTuple):
+    """What a credential shows to a client that knows no password; a salt is of digits in base 36, or of
+    arbitrary bytes.
+    """
+
+    iterations: int
+    salt_length: int
+    is_of_digits: bool
+
+
+DEFAULT_SHAPE: Final = Shape(ITERATIONS_MIN, _SALT_LENGTH, is_of_digits=True)
+
+
+def shape_of(salt: bytes, iterations: int) -> Shape:
+    """The shape of a credential; all salts of Kafka's tools have one."""
+    is_of_digits = all(byte in _DIGITS for byte in salt)
+    is_kafkas = is_of_digits and abs(len(salt) - _SALT_LENGTH) <= 1
+    return Shape(iterations, _SALT_LENGTH if is_kafkas else len(salt), is_of_digits)
+
+
+def kafka_salt(seed: bytes) -> bytes:
+    """A salt as Kafka's tools make it, from at least `SALT_SEED_BYTES` random bytes."""
+    value, digits = int.from_bytes(seed, "big") % (1 << _SALT_BITS), bytearray()
+    while value:
+        value, digit = divmod(value, len(_DIGITS))
+        digits.append(_DIGITS[digit])
+    return bytes(reversed(digits))
+
+
+def absent_credential(
+    mechanism: str, user: str, secret: bytes, shapes: Mapping[Shape, int] | None = None
+) -> ScramCredential:
+    """The credential of a user that does not exist: it looks like a real one and has no password. `shapes`
+    counts the users that exist by their shapes.
+    """
     name = HASHES[mechanism]
-    drawn = hmac.digest(secret, b"salt " + user.encode(), "sha512")
-    salt = bytes(SALT_DIGITS[byte % len(SALT_DIGITS)] for byte in drawn[:SALT_LENGTH])
-    stored, server = (hmac.digest(secret, kind + user.encode(), name) for kind in (b"stored ", b"server "))
-    return ScramCredential(salt, stored, server, ITERATIONS_MIN)
+
+    def drawn(purpose: bytes) -> bytes:
+        return hmac.digest(secret, b"%s %s %s" % (purpose, name.encode(), user.encode()), "sha512")
+
+    shape = _chosen(shapes or {}, int.from_bytes(drawn(b"shape")[:8], "big") / (1 << 64))
+    salt = b"".join(drawn(b"salt %d" % start) for start in range(0, shape.salt_length, 64))
+    if shape == (shape.iterations, _SALT_LENGTH, True):
+        salt = kafka_salt(salt)
+    elif shape.is_of_digits:
+        salt = bytes(_DIGITS[byte % len(_DIGITS)] for byte in salt)[: shape.salt_length]
+    else:
+        salt = salt[: shape.salt_length]
+    size = len(hmac.digest(b"", b"", name))
+    return ScramCredential(salt, drawn(b"stored")[:size], drawn(b"server")[:size], shape.iterations)
+
+
+def _chosen(shapes: Mapping[Shape, int], share: float) -> Shape:
+    """The shape at this share, from 0 to 1, of all users. A user that comes changes those of few others."""
+    rest = share * sum(shapes.values())
+    for shape in sorted(shapes):
+        rest -= shapes[shape]
+        if rest < 0:
+            return shape
+    return DEFAULT_SHAPE
 
 
 class ScramAccounts:
     """The credentials of a cluster for one mechanism.
 
-    `users` and `tokens` find those of the current metadata; `secret` is the same on every node, so that each
-    gives an unknown user the same salt.
+    `users` and `tokens` find those of the current metadata, and `shapes` counts the users by their shapes;
+    `secret` is the same on every node, so that each gives a user that does not exist the same credential.
     """
 
     def __init__(
@@ -89,23 +146,26 @@ class ScramAccounts:
         mechanism: str,
         users: Callable[[str, int], ScramCredential | None],
         tokens: Callable[[str], TokenFound | None],
-        secret: bytes,
+        secret: Callable[[], bytes],
+        shapes: Callable[[int], Mapping[Shape, int]] = lambda _mechanism: {},
     ) -> None:
         self.mechanism = mechanism
         self._users = users
         self.token = tokens
         self._secret = secret
+        self._shapes = shapes
         self._of_tokens: dict[str, tuple[str, ScramCredential]] = {}
 
     def user(self, name: str) -> tuple[ScramCredential, bool]:
         """The credential of a user, and whether the user exists; both take the same time."""
-        absent = absent_credential(self.mechanism, name, self._secret)
-        found = self._users(name, NUMBER_OF[self.mechanism])
+        number = NUMBER_OF[self.mechanism]
+        absent = absent_credential(self.mechanism, name, self._secret(), self._shapes(number))
+        found = self._users(name, number)
         return (absent, False) if found is None else (found, True)
 
-    def absent(self, name: str) -> ScramCredential:
-        """The credential of a user or token that does not exist."""
-        return absent_credential(self.mechanism, name, self._secret)
+    def absent_token(self, token_id: str) -> ScramCredential:
+        """The credential of a token that does not exist; one that exists has its salt and iterations."""
+        return absent_credential(self.mechanism, token_id, self._secret())
 
     def known_token(self, token_id: str, password: str) -> ScramCredential | None:
         """The computed credential of a token; None if it must be computed."""
@@ -183,7 +243,7 @@ class ScramServer:
         token = self._accounts.token(first.user)
         if token is None or token.expires_ms < now.wall_ms:
             # An id is a random UUID, so it may show that this token does not exist.
-            return self._challenge(self._accounts.absent(first.user))
+            return self._challenge(self._accounts.absent_token(first.user))
         self._is_known, self._user, self._expires_ms = True, token.owner, token.expires_ms
         known = self._accounts.known_token(first.user, token.password)
         if known is not None:
@@ -191,7 +251,7 @@ class ScramServer:
         return self._with_keys_of(first.user, token.password)
 
     def _with_keys_of(self, token_id: str, password: str) -> Working:
-        mechanism, salt = self._accounts.mechanism, self._accounts.absent(token_id).salt
+        mechanism, salt = self._accounts.mechanism, self._accounts.absent_token(token_id).salt
 
         def job() -> ScramCredential:
             return credential_of(mechanism, password, salt, ITERATIONS_MIN)

@@ -21,7 +21,7 @@ from sparklog.client.sasl.scram_messages import (
 from sparklog.errors import SettingsError
 from sparklog_server.metadata.records import UserScramCredentialRecord
 
-from .scram import NUMBER_OF, SALT_DIGITS, SALT_LENGTH
+from .scram import NUMBER_OF, SALT_SEED_BYTES, kafka_salt
 
 ITERATIONS_MAX: Final = 16_384
 _PARTS: Final = ("name", "password", "saltedpassword", "salt", "iterations")
@@ -56,7 +56,7 @@ def _credential(
         iterations = 0
     if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
         raise SettingsError(f"--add-scram: iterations are from {ITERATIONS_MIN} to {ITERATIONS_MAX}")
-    drawn = bytes(SALT_DIGITS[byte % len(SALT_DIGITS)] for byte in entropy(SALT_LENGTH))
+    drawn = kafka_salt(entropy(SALT_SEED_BYTES))
     salt = _decoded(given, "salt") or drawn
     if "password" in given:
         salted = salted_password(hash_name, given["password"], salt, iterations)

@@ -6,6 +6,7 @@ from sparklog.record.control import SnapshotFooter, SnapshotHeader, build_contro
 from sparklog.wire.schema import Message
 from sparklog_server.metadata.batches import batch_of
 from sparklog_server.metadata.records import FeatureLevelRecord, UserScramCredentialRecord
+from sparklog_server.metadata.scram_secret import scram_secret_of
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.raft.world import NOW, World
 
@@ -40,6 +41,7 @@ def test_a_cluster_begins_with_the_levels_and_credentials_of_its_format() -> Non
     image = world.quorum.image
     assert dict(image.features) == {"metadata.version": 30, "group.version": 1, "transaction.version": 1}
     assert ALICE in image.carried.values()
+    assert scram_secret_of(image)
     assert "feature-level-lowered" not in world.told
 
 

@@ -4,7 +4,9 @@ from typing import cast
 
 import pytest
 
+from sparklog.client.sasl.login import PasswordLogin
 from sparklog.effects import Chunk, Disconnect, Effect, LinkId, Loss, SendTo
+from sparklog.errors import ErrorCode
 from sparklog.model import Instant, Micros, Millis
 from sparklog.wire.api_keys import API_VERSIONS
 from sparklog.wire.codec import decode_request
@@ -12,12 +14,14 @@ from sparklog.wire.header import decode_request_header, encode_reply
 from sparklog.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from sparklog.wire.messages.find_coordinator import FindCoordinatorRequest
 from sparklog.wire.messages.metadata import MetadataRequest, MetadataResponse
+from sparklog.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from sparklog.wire.schema import Message
 from sparklog_server.broker import links as module
 from sparklog_server.broker.links import IN_FLIGHT_MAX, Links
 
+SASL_HANDSHAKE = 17
 _HERE = ("127.0.0.1", 9092)
-_REQUESTS = {3: MetadataRequest, 10: FindCoordinatorRequest}
+_REQUESTS = {3: MetadataRequest, 10: FindCoordinatorRequest, 17: SaslHandshakeRequest}
 _TIMEOUT_US = 1_000_000
 
 
@@ -190,7 +194,7 @@ def test_a_request_that_the_peer_has_no_version_for_is_refused_alone(peer: Peer)
 def test_bytes_that_are_no_response_end_the_link(peer: Peer) -> None:
     peer.ask("first")
     peer.send(peer.opened[0], [b"HTTP/1.1 400 Bad Request"])
-    assert peer.answers == [("first", Loss.RESET)]
+    assert peer.answers == [("first", Loss.UNUSABLE)]
     assert peer.links.buffer(peer.opened[0]) is None
 
 
@@ -199,7 +203,28 @@ def test_a_response_to_another_request_ends_the_link(peer: Peer) -> None:
     peer.handshake()
     link, correlation, version, _ = peer.asked[0]
     peer.send(link, encode_reply(MetadataResponse(), 3, version, correlation + 1))
-    assert peer.answers == [("first", Loss.RESET)]
+    assert peer.answers == [("first", Loss.UNUSABLE)]
+
+
+class NodeLogins:
+    def login(self, *, is_controller: bool) -> PasswordLogin:
+        return PasswordLogin("PLAIN", "node", "n-secret", bytes)
+
+
+def test_a_refused_login_is_not_told_as_the_end_of_the_peer(peer: Peer) -> None:
+    peer.links.logins = NodeLogins()
+    peer.versions[SASL_HANDSHAKE] = (0, 1)
+    for name in ("answered", "closed", "reset"):
+        peer.ask(name)
+        peer.handshake()
+        link, correlation, version, _ = peer.asked[-1]
+        if name == "answered":
+            refusal = SaslHandshakeResponse(error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM)
+            peer.send(link, encode_reply(refusal, SASL_HANDSHAKE, version, correlation))
+        else:
+            peer.links.lost(link, Loss.ENDED if name == "closed" else Loss.RESET)
+            peer.turn()
+        assert peer.answers[-1] == (name, Loss.UNUSABLE)
 
 
 def test_requests_beyond_the_room_in_flight_wait_and_those_beyond_the_limit_are_refused(

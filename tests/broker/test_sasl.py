@@ -4,7 +4,7 @@ import pytest
 
 from sparklog.client.sasl.login import PasswordLogin
 from sparklog.client.sasl.machines import Machine, PlainMachine
-from sparklog.client.sasl.scram_messages import salted_password
+from sparklog.client.sasl.scram_messages import parse_server_first, salted_password
 from sparklog.errors import ErrorCode, SettingsError
 from sparklog.model import Offset
 from sparklog.wire.messages.alter_user_scram_credentials import (
@@ -20,8 +20,10 @@ from sparklog.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from sparklog.wire.messages.produce import ProduceRequest, ProduceResponse
 from sparklog.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from sparklog.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from sparklog.wire.schema import Message
 from sparklog_server.broker.authentication import LinkLogins
 from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
 from sparklog_server.config.settings import BrokerSettings
@@ -100,10 +102,12 @@ def is_served(world: World, connection: SimulatedConnection) -> bool:
     return not connection.is_closed
 
 
-def set_password(world: World, user: str, password: str, mechanism: int = 1) -> None:
+def set_password(
+    world: World, user: str, password: str, mechanism: int = 1, *, iterations: int = 4096
+) -> None:
     name = {1: "sha256", 2: "sha512"}[mechanism]
-    salted = salted_password(name, password, b"salt", 4096)
-    change = ScramCredentialUpsertion(user, mechanism, 4096, b"salt", salted)
+    salted = salted_password(name, password, b"salt", iterations)
+    change = ScramCredentialUpsertion(user, mechanism, iterations, b"salt", salted)
     request = AlterUserScramCredentialsRequest(upsertions=[change])
     told = world.ask(world.node.connect(), request, 0, AlterUserScramCredentialsResponse)
     assert isinstance(told, AlterUserScramCredentialsResponse)
@@ -258,18 +262,69 @@ def test_a_changed_password_counts_at_once_and_after_a_restart() -> None:
         world.settle(5000)
 
 
+@pytest.mark.parametrize(
+    ("request_", "version", "reply"),
+    [(VERSIONS, 3, ApiVersionsResponse), (SaslHandshakeRequest("PLAIN"), 1, SaslHandshakeResponse)],
+)
+def test_versions_or_a_handshake_within_the_exchange_is_answered_as_illegal_and_closed_after_a_delay(
+    request_: Message, version: int, reply: type[Message]
+) -> None:
+    world = a_world()
+    connection = connect(world)
+    handshake(world, connection, "SCRAM-SHA-256")
+    connection.send(request_, version, reply)
+    world.settle(DELAY_MS - 10)
+    assert (len(connection.replies), connection.is_closed) == (1, False)
+    world.settle(20)
+    assert [getattr(one, "error_code", None) for one in connection.replies] == [
+        ErrorCode.NONE,
+        ErrorCode.ILLEGAL_SASL_STATE,
+    ]
+    assert connection.is_closed
+    assert "during authentication" in "\n".join(world.node.trace)
+
+
+def test_an_unknown_user_looks_like_those_that_exist_and_stays_when_users_come_and_after_a_restart() -> None:
+    world = a_world()
+
+    def shown(user: str) -> tuple[bytes, int]:
+        connection = connect(world)
+        handshake(world, connection, "SCRAM-SHA-256")
+        told = parse_server_first(respond(world, connection, scram(user, "p").first()).auth_bytes)
+        return told.salt, told.iterations
+
+    before = shown("mallory")
+    set_password(world, "alice", "p", iterations=8192)
+    (salt, iterations), first = shown("alice"), shown("mallory")
+    assert first[0] != before[0]  # of a secret that is drawn with the first user
+    assert (len(first[0]), first[1]) == (len(salt), iterations)
+    set_password(world, "bob", "p", iterations=8192)
+    world.node.kill()
+    world.node.start()
+    world.settle(5000)
+    assert shown("mallory") == first
+
+
 def test_another_request_within_the_exchange_closes_the_session() -> None:
     world = a_world()
-    for request, reply in (
-        (VERSIONS, ApiVersionsResponse),
-        (SaslHandshakeRequest("PLAIN"), SaslHandshakeResponse),
-        (MetadataRequest(topics=[]), MetadataResponse),
+    for request, version, reply in (
+        (MetadataRequest(topics=[]), 3, MetadataResponse),
+        (ProduceRequest(), 9, ProduceResponse),
     ):
         connection = connect(world)
         handshake(world, connection, "SCRAM-SHA-256")
-        connection.send(request, 1 if reply is SaslHandshakeResponse else 3, reply)
+        connection.send(request, version, reply)
         world.settle()
         assert (len(connection.replies), connection.is_closed) == (1, True)
+
+
+def test_an_unknown_version_of_api_versions_within_the_exchange_closes_the_session() -> None:
+    world = a_world()
+    connection = connect(world)
+    handshake(world, connection, "PLAIN")
+    connection.send_bytes(bytes.fromhex("0000000c 0012 0063 00000007 0001 78 00".replace(" ", "")))
+    world.settle()
+    assert (len(connection.replies), connection.is_closed) == (1, True)
 
 
 def test_garbage_as_a_token_is_refused() -> None:

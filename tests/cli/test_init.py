@@ -193,3 +193,43 @@ def test_without_the_key_of_the_authority_nothing_is_renewed(tell: Tell, tmp_pat
     told = tell("certificates", "renew", str(tmp_path / "c"))
     assert (told.code, "where `sparklog init` ran" in told.err) == (2, True)
     assert (tmp_path / "c" / "node-1.pem").read_bytes() == before
+
+
+def test_a_node_that_is_added_has_a_certificate_of_the_authority_for_its_hosts(
+    tell: Tell, tmp_path: Path
+) -> None:
+    init(tell, tmp_path / "c")
+    told = tell("certificates", "add", str(tmp_path / "c"), "4", "--host", "d.example.com")
+    pem = tmp_path / "c" / "node-4.pem"
+    assert [row[:2] for row in told.rows] == [["added", str(pem)]]
+    certificate = x509.load_pem_x509_certificate(pem.read_bytes())
+    certificate.verify_directly_issued_by(
+        x509.load_pem_x509_certificate((tmp_path / "c" / "ca.pem").read_bytes())
+    )
+    assert certificate.subject.rfc4514_string() == "CN=node-4"
+    assert names(pem) == {"d.example.com", "localhost", "127.0.0.1", "::1"}
+    assert pem.stat().st_mode & 0o777 == 0o600
+    again = tell("certificates", "add", str(tmp_path / "c"), "4")
+    assert (again.code, "node-4.pem exists" in again.err) == (2, True)
+    nameless = tell("certificates", "add", str(tmp_path / "c"), "5", "--host", "not a name")
+    assert (nameless.code, "neither a host name" in nameless.err) == (2, True)
+
+
+def test_a_new_authority_is_trusted_beside_the_old_one_until_that_is_retired(
+    tell: Tell, tmp_path: Path
+) -> None:
+    directory = tmp_path / "c"
+    init(tell, directory)
+    ca, pem = directory / "ca.pem", directory / "node-1.pem"
+    (old,) = x509.load_pem_x509_certificates(ca.read_bytes())
+    assert tell("certificates", "renew-authority", str(directory)).rows[0][3] == "trusted=2"
+    fresh, kept = x509.load_pem_x509_certificates(ca.read_bytes())
+    assert (kept, fresh.subject == old.subject) == (old, False)
+    assert len(tell("certificates", "show", str(directory)).rows) == 3
+    early = tell("certificates", "retire-authority", str(directory))
+    assert (early.code, "is signed by an earlier authority" in early.err) == (2, True)
+    assert tell("certificates", "renew", str(directory)).code == 0
+    x509.load_pem_x509_certificate(pem.read_bytes()).verify_directly_issued_by(fresh)
+    assert tell("certificates", "retire-authority", str(directory)).code == 0
+    assert x509.load_pem_x509_certificates(ca.read_bytes()) == [fresh]
+    assert (directory / "ca-key.pem").stat().st_mode & 0o777 == 0o600

@@ -22,6 +22,8 @@ class Echo:
         self.is_ready = True
         self.is_stopping = False
         self.is_stopped = False
+        self.needs_authentication = False
+        self.authenticated: set[SessionId] = set()
         self.is_busy = False  # whether every session has a request in flight
         self.settings = BrokerSettings()
         self.quotas = ClientQuotas(self.settings, lambda: 0)
@@ -76,6 +78,9 @@ class Echo:
 
     def has_request_in_flight(self, session_id: SessionId) -> bool:
         return self.is_busy
+
+    def is_authenticated(self, session_id: SessionId) -> bool:
+        return not self.needs_authentication or session_id in self.authenticated
 
     def finished(self, ticket: Ticket, result: object, now: Instant) -> list[Effect]:
         self.finished_results.append(result)

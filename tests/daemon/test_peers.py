@@ -191,3 +191,21 @@ def test_a_peer_that_does_not_read_is_given_up(
                 break
             links.turn(0)
         assert links.losses == [(link, Loss.TIMED_OUT)]
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b""])
+def test_a_failed_tls_handshake_is_not_told_as_the_end_of_the_peer(
+    links: Links, listener: socket.socket, answer: bytes
+) -> None:
+    links.context = ssl.create_default_context()
+    link = link_to(listener.getsockname())
+    links.peers.send(link, [b"one"])
+    connected, _ = listener.accept()
+    links.turn()
+    with connected:
+        connected.recv(1)
+        connected.sendall(answer)
+    while not links.losses:
+        links.turn()
+    assert links.losses == [(link, Loss.UNUSABLE)]
+    assert links.events == ["link-refused"]

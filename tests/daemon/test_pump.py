@@ -11,8 +11,10 @@ import pytest
 
 from sparklog.effects import CHUNK_BYTES
 from sparklog.model import SessionId
+from sparklog_server.daemon import connection as module
 from sparklog_server.daemon.cold_run import AHEAD_BYTES
 from sparklog_server.daemon.connection import GATHERED_CHUNKS_MAX, GATHERED_SLICE_BYTES_MAX
+from sparklog_server.daemon.page_cache import READ_STEP_BYTES
 from sparklog_server.daemon.reactor import ENDED_PER_TURN
 from sparklog_server.disk.os_disk import OPEN_FILES_MAX
 from tests.daemon.cold import chill
@@ -130,6 +132,46 @@ def test_jobs_read_ahead_of_a_reader_that_goes_on_in_a_cold_file(
     assert max(limits) == 2 * MIB + AHEAD_BYTES
 
 
+def test_pages_that_jobs_have_read_ahead_and_the_kernel_has_dropped_are_read_by_a_job_again(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = os.urandom(12 * MIB)
+    rig.file.append(content)
+    chill(rig.file.fileno())
+    limits, client = read_by_jobs(monkeypatch), rig.client()
+    for position in (0, MIB):
+        rig.exchange(client, b"slice %d %d\n" % (position, MIB), len(HEADER) + MIB)
+    while max(limits) < 2 * MIB + AHEAD_BYTES:
+        rig.turn(wait_s=0.02)
+    limits.clear()
+    chill(rig.file.fileno())
+    expected = HEADER + content[2 * MIB : 3 * MIB]
+    assert rig.exchange(client, b"slice %d %d\n" % (2 * MIB, MIB), len(expected)) == expected
+    assert min(limits) <= 3 * MIB
+
+
+def would_wait(*_: object) -> int:
+    raise BlockingIOError
+
+
+def test_pages_of_a_slice_that_its_peer_has_left_unread_for_long_are_looked_for_again(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = os.urandom(4 * MIB)
+    rig.file.append(content)
+    limits, client = read_by_jobs(monkeypatch), rig.client()
+    with monkeypatch.context() as later:
+        later.setattr(module, "HELD_NS", 0)
+        client.sendall(b"slice 0 %d\n" % len(content))
+        rig.turn()
+    assert limits == []
+    sent = len(client.recv(len(content), socket.MSG_PEEK)) - len(HEADER)
+    monkeypatch.setattr(os, "preadv", would_wait)  # the kernel has dropped all pages
+    expected = HEADER + content
+    assert rig.exchange(client, b"", len(expected)) == expected
+    assert min(limits) <= sent + READ_STEP_BYTES
+
+
 def test_no_job_reads_for_a_reader_at_the_end_of_a_file_that_grows(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,9 +210,6 @@ def test_a_file_that_cannot_be_read_on_costs_no_connection_before_a_slice_needs_
 def test_a_slice_arrives_also_where_the_kernel_takes_its_pages_back_at_once(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, length: int
 ) -> None:
-    def would_wait(*_: object) -> int:
-        raise BlockingIOError
-
     content = os.urandom(length)
     rig.file.append(content)
     monkeypatch.setattr(os, "preadv", would_wait)

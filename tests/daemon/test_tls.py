@@ -1,9 +1,11 @@
 """A live broker whose listener has TLS: who may connect, and how a handshake fails."""
 
 import contextlib
+import shutil
 import socket
 import ssl
 import struct
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import pytest
 
 from sparklog import Admin, Consumer, Producer, TopicPartition
 from sparklog.client.admin_configs import ConfigChange, ConfigResource
-from sparklog.errors import SparklogError
+from sparklog.errors import BrokerError, SparklogError
 from tests.certificates import LOCAL, Issued, authority, issued, server_settings
 from tests.daemon.broker_process import (
     API_VERSIONS,
@@ -85,6 +87,20 @@ def test_a_client_refuses_another_authority_another_name_and_an_expired_certific
         pytest.raises(ssl.SSLCertVerificationError, match="expired"),
     ):
         connected(old.address(), trusting())
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="Python's ssl cannot renegotiate")
+def test_a_renegotiation_is_refused(served: Address) -> None:
+    client = subprocess.run(
+        ["openssl", "s_client", "-tls1_2", "-connect", f"{served[0]}:{served[1]}"],
+        input="R\n",
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert "RENEGOTIATING" in client.stderr + client.stdout
+    assert "no renegotiation" in client.stderr
 
 
 def test_tls_1_0_and_1_1_are_refused(served: Address) -> None:
@@ -319,6 +335,7 @@ def encoding() -> object:
 def test_a_certificate_is_changed_for_one_broker_while_a_connection_stays_open(tmp_path: Path) -> None:
     second = authority().issue("CN=broker")
     second.write_pkcs12(tmp_path / "second.p12", "secret")
+    (tmp_path / "mixed.pem").write_text(authority().issue("CN=broker").key_pem() + second.chain_pem)
     with started(tmp_path) as broker:
         address = broker.address()
         with (
@@ -331,15 +348,22 @@ def test_a_certificate_is_changed_for_one_broker_while_a_connection_stays_open(t
         ):
             prefix = "listener.name.ssl.ssl.keystore"
 
-            def alter(name: str, value: str) -> None:
-                admin.alter_configs(
-                    {ConfigResource("broker", "1"): [ConfigChange(f"{prefix}.{name}", value)]}
-                )
+            def alter(changes: dict[str, str]) -> None:
+                changed = [ConfigChange(f"{prefix}.{name}", value) for name, value in changes.items()]
+                admin.alter_configs({ConfigResource("broker", "1"): changed})
 
-            alter("location", str(tmp_path / "second.p12"))
-            line = next(line for line in broker.stderr if "certificates-refused" in line)
-            assert "needs ssl.keystore.password" in line
-            alter("password", "secret")
+            for changes, reason in (
+                ({"location": str(tmp_path / "second.p12")}, "needs ssl.keystore.password"),
+                ({"location": str(tmp_path / "second.p12"), "password": "hunter2"}, "password"),
+                ({"location": str(tmp_path / "absent.pem")}, "absent.pem"),
+                ({"location": str(tmp_path / "mixed.pem")}, "key"),
+            ):
+                with pytest.raises(BrokerError, match=reason) as refused:
+                    alter(changes)
+                assert "INVALID_REQUEST" in str(refused.value)
+                assert "hunter2" not in str(refused.value)
+                assert f"{prefix}.location" not in admin.describe_configs(brokers=[1])["1"]
+            alter({"location": str(tmp_path / "second.p12"), "password": "secret"})
             line = next(line for line in broker.stderr if "certificates-" in line)
             assert "certificates-changed listener=SSL" in line
             with connected(address, trusting()) as client:

@@ -11,7 +11,7 @@ import pytest
 
 from sparklog.tls.contexts import client_context, server_context
 from sparklog.tls.keys import TlsKeys
-from sparklog_server.daemon.tls_transport import PIECE_BYTES, TlsTransport
+from sparklog_server.daemon.tls_transport import SENT_PIECE_BYTES, TlsTransport, shared_buffer
 from sparklog_server.daemon.transport import Transport
 from sparklog_server.security.principals import Identity
 from tests.certificates import authority, issued
@@ -21,25 +21,26 @@ from tests.daemon.echo import HEADER
 MIB = 1 << 20
 
 
-def pair() -> tuple[TlsTransport, ssl.SSLSocket]:
-    """A transport and its client, after the handshake."""
+def pair(*, first_request: bytes = b"") -> tuple[TlsTransport, ssl.SSLSocket]:
+    """A transport and its client, after the handshake. The client sends its first request at once."""
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     theirs.setblocking(False)
     served = issued("CN=broker")
-    server = server_context(
-        TlsKeys(keystore_key=served.key_pem(), keystore_certificate_chain=served.chain_pem)
-    ).wrap_socket(ours, server_side=True, do_handshake_on_connect=False)
+    keys = TlsKeys(keystore_key=served.key_pem(), keystore_certificate_chain=served.chain_pem)
+    server = TlsTransport(ours, server_context(keys), shared_buffer())
     client = client_context(TlsKeys(truststore_certificates=authority().pem)).wrap_socket(
         theirs, server_hostname="localhost", do_handshake_on_connect=False
     )
-    ends = [client, server]
-    while ends:
-        for end in list(ends):
-            with contextlib.suppress(ssl.SSLWantReadError):
-                end.do_handshake()
-                ends.remove(end)
-    return TlsTransport(server), client
+    is_done = False
+    while not is_done:
+        with contextlib.suppress(ssl.SSLWantReadError):
+            client.do_handshake()
+            is_done = True
+            if first_request:
+                client.send(first_request)
+        server.handshake()
+    return server, client
 
 
 @pytest.fixture
@@ -82,12 +83,26 @@ def test_pieces_and_a_slice_leave_in_order_and_a_call_that_would_wait_is_refused
 def test_the_end_of_the_stream_is_told_with_and_without_a_closing_alert() -> None:
     for says_so in (True, False):
         transport, client = pair()
+        assert all_received(client, 1) == b""  # the tickets: unread ones would break the stream
         if says_so:
             with contextlib.suppress(ssl.SSLWantReadError):
                 client.unwrap()
         client.close()
         assert transport.receive_into(memoryview(bytearray(10))) == 0
         transport.close()
+
+
+def test_the_end_of_the_stream_is_told_after_the_bytes_that_came_with_it(
+    ends: tuple[TlsTransport, ssl.SSLSocket],
+) -> None:
+    transport, client = ends
+    client.send(b"xy")
+    with contextlib.suppress(ssl.SSLWantReadError):
+        client.unwrap()
+    buffer = memoryview(bytearray(10))
+    # The client's socket stays open: the reactor has nothing to report.
+    assert (transport.receive_into(buffer), transport.has_received) == (2, True)
+    assert transport.receive_into(buffer) == 0
 
 
 def test_a_peer_that_closes_is_told_by_an_alert() -> None:
@@ -149,7 +164,7 @@ class TlsRig:
         for _ in range(turns_max):
             if sent < len(request):
                 with contextlib.suppress(ssl.SSLWantWriteError):
-                    sent += client.send(request[sent : sent + PIECE_BYTES])
+                    sent += client.send(request[sent : sent + SENT_PIECE_BYTES])
             self.rig.turn(wait_s=0.0 if sent < len(request) else 0.02)
             received += all_received(client, size - len(received))
             if len(received) >= size:
@@ -165,6 +180,13 @@ def tls(rig: Rig) -> TlsRig:
 def test_the_broker_is_told_who_a_client_is(tls: TlsRig) -> None:
     tls.client()
     assert tls.rig.broker.principals == [("User:app", ("Group:ops",))]
+
+
+def test_a_request_that_comes_with_the_last_step_of_the_handshake_is_served(tls: TlsRig) -> None:
+    transport, client = pair(first_request=b"echo a\n")
+    tls.rig.clients.append(client)
+    tls.rig.pump.established(transport, "SSL", ("peer", 2), Identity("User:app", ()))
+    assert tls.exchange(client, b"", 1, turns_max=10) == b"a"
 
 
 @pytest.mark.parametrize("length", [1, 4096, 40_000, MIB, 5 * MIB + 7])

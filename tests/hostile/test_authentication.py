@@ -10,7 +10,7 @@ from sparklog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsR
 from sparklog.wire.messages.metadata import MetadataRequest
 from sparklog.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from sparklog.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from tests.hostile.conftest import UNAUTHENTICATED, Client, Door, Target, frame
+from tests.hostile.conftest import BEFORE, UNAUTHENTICATED, Client, Door, Target, frame
 
 VERSIONS = ApiVersionsRequest(client_software_name="hostile", client_software_version="1")
 SERVED = range(93)
@@ -46,10 +46,11 @@ def test_an_unknown_version_of_the_handshake_closes_the_connection(target: Targe
         assert client.is_closed()
 
 
-def test_no_other_api_is_served_before_authentication(target: Target) -> None:
+@BEFORE
+def test_no_other_api_is_served_before_authentication(target: Target, door: Door) -> None:
     for api_key in SERVED:
         if api_key not in (17, 18):
-            with target.client(Door.BEFORE) as client:
+            with target.client(door) as client:
                 client.send(frame(api_key, 0, bytes(64)))
                 assert client.is_closed(), api_key
 
@@ -65,12 +66,16 @@ def versions_twice(client: Client) -> None:
 
 def handshake_twice(client: Client) -> None:
     client.begin()
-    client.request(SaslHandshakeRequest("PLAIN"), 1)
+    told = client.ask(SaslHandshakeRequest("PLAIN"), 1, SaslHandshakeResponse)
+    assert isinstance(told, SaslHandshakeResponse)
+    assert told.error_code == ErrorCode.ILLEGAL_SASL_STATE
 
 
 def versions_after_the_handshake(client: Client) -> None:
     client.begin()
-    client.request(VERSIONS, 3)
+    told = client.ask(VERSIONS, 3, ApiVersionsResponse)
+    assert isinstance(told, ApiVersionsResponse)
+    assert told.error_code == ErrorCode.ILLEGAL_SASL_STATE
 
 
 def another_request_within_the_exchange(client: Client) -> None:
@@ -83,7 +88,7 @@ def a_mechanism_that_is_not_offered(client: Client) -> None:
     told = client.ask(SaslHandshakeRequest("GSSAPI"), 1, SaslHandshakeResponse)
     assert isinstance(told, SaslHandshakeResponse)
     assert told.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
-    assert told.mechanisms == ["PLAIN", "SCRAM-SHA-512"]
+    assert told.mechanisms == ["PLAIN", "SCRAM-SHA-512", "OAUTHBEARER"]
 
 
 @pytest.mark.parametrize(

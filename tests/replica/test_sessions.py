@@ -65,3 +65,26 @@ def test_an_error_is_told_until_the_follower_asks_otherwise() -> None:
     assert part.tell(broken)
     assert part.tell(broken)
     assert part in part.session.marked
+
+
+def test_a_log_start_is_told_again_to_a_follower_that_dropped_the_response() -> None:
+    world = leading(waits_for_sync=False)
+    part = standing(world, fetch_offset=0)
+    moved = said(world, records=b"")
+    moved.log_start_offset = 5
+    assert part.tell(moved)
+    for known, is_told in ((5, False), (0, True)):
+        part.session.ask(
+            ("t", 0),
+            FetchPartition(partition=0, fetch_offset=5, log_start_offset=known, partition_max_bytes=1),
+        )
+        assert part.tell(moved) == is_told
+
+
+def test_a_follower_is_told_both_ends_again_by_the_next_leadership() -> None:
+    world = leading(waits_for_sync=False)
+    part = standing(world, fetch_offset=0)
+    assert part.tell(said(world, records=b""))
+    part.role_ended()
+    part.stand(world.partition, FollowerProgress(NOW.mono_us))
+    assert part.tell(said(world, records=b""))

@@ -18,16 +18,15 @@ class Log:
 
     def __init__(self) -> None:
         self.lines: list[dict[str, object]] = []
-        self.audit = Audit(self._write, interval_ms=1000, logs_allowed=False)
-
-    def _write(self, event: str, **fields: object) -> None:
-        assert event == "audit"
-        self.lines.append(fields)
+        self.audit = Audit(interval_ms=1000, logs_allowed=False)
 
     def decide(self, ms: int, *decisions: Decision) -> None:
         for one in decisions:
             self.audit.decided(one)
-        self.audit.flush(at(ms))
+        self.flush(ms)
+
+    def flush(self, ms: int) -> None:
+        self.lines += self.audit.flush(at(ms))
 
 
 def test_the_first_decision_has_a_line_and_the_next_ones_share_one_at_the_end_of_the_interval() -> None:
@@ -37,8 +36,7 @@ def test_the_first_decision_has_a_line_and_the_next_ones_share_one_at_the_end_of
     log.decide(500, denied(), denied(operation="WRITE"))
     assert len(log.lines) == 1
     assert log.audit.deadline_us == 1_000_000
-    assert not log.audit.is_due(at(999))
-    log.audit.flush(at(1000))
+    log.flush(1000)
     assert [(one["operation"], one["count"]) for one in log.lines[1:]] == [("WRITE", 2)]
     assert log.audit.deadline_us is None
 
@@ -48,6 +46,7 @@ def test_principals_and_resources_have_lines_of_their_own() -> None:
     log.decide(0, denied(), denied("User:b"), denied(resource="u"))
     assert len(log.lines) == 3
     assert log.lines[0] == {
+        "event": "audit",
         "decision": "denied",
         "principal": "User:a",
         "host": "10.0.0.1",
@@ -69,5 +68,5 @@ def test_a_flood_of_names_is_counted_in_one_line() -> None:
     log = Log()
     log.decide(0, *(denied(resource=f"t{index}") for index in range(audit.TRACKED_MAX + 5)))
     assert len(log.lines) == audit.TRACKED_MAX
-    log.audit.flush(at(1000))
-    assert log.lines[-1] == {"decisions_without_a_line": 5}
+    log.flush(1000)
+    assert log.lines[-1] == {"event": "audit", "decisions_without_a_line": 5}

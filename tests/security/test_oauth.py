@@ -3,7 +3,7 @@
 import json
 import tracemalloc
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jwt
@@ -16,13 +16,23 @@ from hypothesis import strategies as st
 from sparklog.client.sasl.machines import OAuthMachine
 from sparklog.model import Instant, Micros, Millis
 from sparklog_server.security.oauth import (
+    KeyReads,
+    Keys,
+    KeysRead,
     OAuthProvider,
     OAuthRules,
     OAuthServer,
     parse_keys,
     parse_response,
 )
-from sparklog_server.security.sasl import Authenticated, Challenge, SaslRefused, SaslUnavailable, Working
+from sparklog_server.security.sasl import (
+    Authenticated,
+    Challenge,
+    SaslRefused,
+    SaslUnavailable,
+    Waiting,
+    Working,
+)
 
 NOW_S = 1_800_000_000
 NOW = Instant(Micros(0), Millis(NOW_S * 1000))
@@ -49,15 +59,32 @@ def signed(
     return jwt.encode(dict(CLAIMS if claims is None else claims), key, algorithm, headers={"kid": kid})
 
 
+class Background:
+    """The background jobs that have not run."""
+
+    def __init__(self) -> None:
+        self.jobs: list[tuple[Callable[[], Keys | str], KeysRead]] = []
+
+    def run(self, job: Callable[[], Keys | str], then: KeysRead) -> None:
+        self.jobs.append((job, then))
+
+    def end_first(self, now: Instant) -> None:
+        job, then = self.jobs.pop(0)
+        then(job(), now)
+
+
 class Idp:
     """The document of keys, how often it was read, and the trace of the broker."""
 
-    def __init__(self, rules: OAuthRules = RULES) -> None:
+    def __init__(self, rules: OAuthRules = RULES, background: Background | None = None) -> None:
         self.document: bytes | None = JWKS
         self.reads = 0
         self.trace: list[str] = []
+        self.background = background or Background()
         self.provider = OAuthProvider(
-            rules, self.read, lambda event, **fields: self.trace.append(f"{event} {fields}")
+            rules,
+            KeyReads(self.read, self.background.run),
+            lambda event, **fields: self.trace.append(f"{event} {fields}"),
         )
 
     def read(self, url: str) -> bytes:
@@ -68,9 +95,17 @@ class Idp:
         return self.document
 
     def log_in(self, token: str, now: Instant = NOW) -> Authenticated:
-        """Raises the refusal that the client learns of."""
+        """Authenticate, where each read of keys ends at once. Raises the refusal that the client gets."""
         machine, client = OAuthServer(self.provider), OAuthMachine(token)
         step: object = machine.respond(client.first(), now)
+        if isinstance(step, Waiting):
+            woken: list[Instant] = []
+            step.wait(woken.append)
+            self.background.end_first(now)
+            assert woken == [now]
+            step = step.then()
+        while self.background.jobs:
+            self.background.end_first(now)
         assert isinstance(step, Working)
         told = step.then(step.job(), now)
         if isinstance(told, Challenge):
@@ -167,8 +202,8 @@ def test_a_subject_that_is_no_text_is_refused() -> None:
 def test_a_token_of_a_megabyte_is_refused_before_it_is_read() -> None:
     idp = Idp()
     with pytest.raises(SaslRefused, match="more than"):
-        OAuthServer(idp.provider).respond(OAuthMachine("x" * (1 << 20)).first(), NOW)
-    assert idp.reads == 0
+        a_step(idp, "x" * (1 << 20))
+    assert idp.background.jobs == []
 
 
 @pytest.mark.parametrize(
@@ -275,14 +310,62 @@ def test_old_keys_serve_while_the_provider_cannot_be_reached() -> None:
     assert idp.reads == 2
 
 
-def test_at_most_four_jobs_read_keys_at_a_time() -> None:
+def a_step(idp: Idp, token: str, now: Instant = NOW) -> Working | Waiting:
+    return OAuthServer(idp.provider).respond(OAuthMachine(token).first(), now)
+
+
+def test_while_a_provider_hangs_one_background_job_reads_and_no_job_of_a_request_waits() -> None:
     idp = Idp()
-    jobs = [idp.provider.check(signed(), NOW) for _ in range(4)]
-    with pytest.raises(SaslUnavailable):
-        idp.provider.check(signed(), NOW)
-    for job in jobs:
-        idp.provider.checked(job(), NOW)
-    assert idp.log_in(signed()).user == "alice"
+    woken: list[Instant] = []
+    steps = [a_step(idp, signed(), at(ms)) for ms in (0, 1, 60_000)]
+    for step in steps:
+        assert isinstance(step, Waiting)
+        step.wait(woken.append)
+    assert (len(idp.background.jobs), idp.reads, woken) == (1, 0, [])
+    idp.background.end_first(at(61_000))
+    assert (len(woken), idp.reads) == (3, 1)
+    assert all(isinstance(step, Waiting) and step.then().job() for step in steps)
+
+
+def test_while_old_keys_are_read_again_they_serve_at_once() -> None:
+    idp = Idp()
+    idp.log_in(signed())
+    for ms in (3_600_000, 3_600_001, 3_700_000):
+        step = a_step(idp, signed(), at(ms))
+        assert isinstance(step, Working)
+        assert isinstance(step.then(step.job(), at(ms)), Authenticated)
+    assert (len(idp.background.jobs), idp.reads) == (1, 1)
+
+
+def test_conversations_that_wait_for_keys_are_bounded_and_fail_with_the_read() -> None:
+    idp = Idp()
+    idp.document = None
+    steps = []
+    for _ in range(100):
+        step = a_step(idp, signed())
+        assert isinstance(step, Waiting)
+        step.wait(lambda _now: None)
+        steps.append(step)
+    with pytest.raises(SaslUnavailable, match="too many"):
+        a_step(idp, signed())
+    idp.background.end_first(at(10))
+    for step in steps:
+        with pytest.raises(SaslUnavailable, match="have not been read"):
+            step.then()
+    assert isinstance(a_step(idp, signed(), at(110)), Waiting)
+
+
+def test_the_keys_of_two_providers_are_read_one_after_the_other() -> None:
+    background = Background()
+    reads = KeyReads(lambda url: {"one": b"no keys", "two": JWKS}[url], background.run)
+    told: list[object] = []
+    for url in ("one", "two"):
+        reads.begin(url, lambda result, _now: told.append(result))
+    assert len(background.jobs) == 1
+    background.end_first(NOW)
+    assert (len(background.jobs), told) == (1, ["ValueError: the document is not a JSON Web Key Set"])
+    background.end_first(NOW)
+    assert (len(background.jobs), len(told)) == (0, 2)
 
 
 @pytest.mark.parametrize(

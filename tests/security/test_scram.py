@@ -19,7 +19,10 @@ from sparklog_server.security.scram import (
     ScramCredential,
     ScramServer,
     TokenFound,
+    absent_credential,
     credential_of,
+    kafka_salt,
+    shape_of,
 )
 
 NOW = Instant(Micros(0), Millis(1_000_000))
@@ -37,7 +40,7 @@ def accounts(
     def user(name: str, number: int) -> ScramCredential | None:
         return (users or {}).get(name) if number == NUMBER_OF[mechanism] else None
 
-    return ScramAccounts(mechanism, user, (tokens or {}).get, b"cluster secret")
+    return ScramAccounts(mechanism, user, (tokens or {}).get, lambda: b"cluster secret")
 
 
 def server(users: dict[str, ScramCredential] | None = None, nonce: str = SERVER_NONCE) -> ScramServer:
@@ -136,12 +139,36 @@ def test_an_unknown_user_gets_the_same_salt_each_time_and_on_each_node() -> None
     assert salt_of("mallory") == salt_of("mallory")
     assert salt_of("mallory") != salt_of("trudy")
     salt, iterations = salt_of("mallory")
-    assert (len(salt), salt.isalnum(), iterations) == (25, True, 4096)
+    assert (len(salt) in (24, 25, 26), salt.isalnum(), iterations) == (True, True, 4096)
+
+
+@pytest.mark.parametrize("salt", [kafka_salt(bytes(range(17))), b"salt", bytes(range(24)), b""])
+def test_an_unknown_user_has_the_iterations_and_the_kind_of_salt_of_those_that_exist(salt: bytes) -> None:
+    shapes = {shape_of(salt, 8192): 3}
+    for user in ("mallory", "trudy"):
+        absent = absent_credential(SHA512, user, b"secret", shapes)
+        assert shape_of(absent.salt, absent.iterations) == shape_of(salt, 8192)
+        assert (len(absent.stored_key), len(absent.server_key)) == (64, 64)
+
+
+def test_unknown_users_have_each_shape_as_often_as_those_that_exist_and_keep_it_when_one_comes() -> None:
+    shapes = {shape_of(b"s" * 25, 8192): 50, shape_of(bytes(24), 4096): 50}
+    users = [f"user-{number}" for number in range(400)]
+
+    def drawn() -> list[tuple[bytes, int]]:
+        told = [absent_credential(SHA256, user, b"secret", shapes) for user in users]
+        return [(one.salt, one.iterations) for one in told]
+
+    before = drawn()
+    assert 120 < sum(iterations == 8192 for _, iterations in before) < 280
+    shapes[shape_of(bytes(24), 4096)] += 1
+    assert sum(one != two for one, two in zip(before, drawn(), strict=True)) < 20
 
 
 def test_a_proof_of_the_absent_credential_is_no_password() -> None:
     """Also a client that knows the stored key of an unknown user must not pass."""
-    absent = accounts().absent("mallory")
+    absent, is_known = accounts().user("mallory")
+    assert not is_known
     machine = server()
     challenge = machine.respond(b"n,,n=mallory,r=abc", NOW)
     assert isinstance(challenge, Challenge)

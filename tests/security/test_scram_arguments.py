@@ -21,7 +21,9 @@ def test_the_credential_takes_the_password(mechanism: str) -> None:
     record = parse_scram(f'{mechanism}=[name=alice,password="a=b",iterations=8192]', lambda size: b"e" * size)
     assert (record.name, record.iterations, len(record.salt)) == ("alice", 8192, 25)
     credential = ScramCredential(record.salt, record.stored_key, record.server_key, record.iterations)
-    server = ScramServer(ScramAccounts(mechanism, lambda *_: credential, lambda _: None, b"s"), "nonce")
+    server = ScramServer(
+        ScramAccounts(mechanism, lambda *_: credential, lambda _: None, lambda: b"s"), "nonce"
+    )
     client = PasswordLogin(mechanism, "alice", "a=b", lambda size: b"n" * size).machine()
     challenge = server.respond(client.first(), NOW)
     assert isinstance(challenge, Challenge)

@@ -3,10 +3,10 @@ on the rest.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from sparklog.errors import ErrorCode
+from sparklog.errors import ErrorCode, SettingsError
 from sparklog.model import Instant
 from sparklog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from sparklog.wire.messages.alter_configs import AlterConfigsResource as Replacement
@@ -22,7 +22,11 @@ from sparklog_server.broker.authorization import Operation
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.handlers.configs import LISTED_TYPES, LOGGER_RESOURCE, check_allowed
 from sparklog_server.broker.session import Call, Parked
+from sparklog_server.config.layers import Layers
+from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.controller.alterations import Operation as Change
+from sparklog_server.controller.alterations import altered, replacing
+from sparklog_server.disk.door import StorageError
 from sparklog_server.metadata.image import BROKER_RESOURCE
 from sparklog_server.outcome import Refused
 
@@ -80,8 +84,68 @@ def _decided(
     response: Callable[[Sequence[Answer]], ReplyT],
     now: Instant,
 ) -> ReplyT | Parked:
-    """Propose the entries that are not refused to the controller."""
+    """Propose the entries that are not refused to the controller, after a job has tried the certificates that
+    they change.
+    """
+    changed = _changed_certificates(context, call, request, refused)
+    if not changed:
+        return _proposed(context, call, request, refused, response, now)
 
+    def job() -> dict[int, str]:
+        reasons = {index: context.certificates_refusal(settings) for index, settings in changed.items()}
+        return {index: reason for index, reason in reasons.items() if reason is not None}
+
+    def tried(reasons: dict[int, str] | StorageError, now: Instant) -> ReplyT | Parked:
+        assert not isinstance(reasons, StorageError), "no file of a log directory is read"
+        # The code is that of Kafka for a configuration that cannot be applied.
+        invalid = {index: (ErrorCode.INVALID_REQUEST, reason) for index, reason in reasons.items()}
+        return _proposed(context, call, request, {**refused, **invalid}, response, now)
+
+    context.jobs.run(call, job, tried)
+    return Parked.MUTING
+
+
+def _changed_certificates(
+    context: Context,
+    call: Call,
+    request: IncrementalAlterConfigsRequest | AlterConfigsRequest,
+    refused: Mapping[int, Answer],
+) -> dict[int, BrokerSettings]:
+    """The settings of this broker after each change, by index, that changes its certificates."""
+    found: dict[int, BrokerSettings] = {}
+    if call.forwarding is not None:  # the broker that forwards a request has tried its own
+        return found
+    before, layers, image = context.settings, context.live.layers, context.image
+    resources: Sequence[Alteration | Replacement] = request.resources
+    for index, resource in enumerate(resources):
+        if index in refused or resource.resource_type != BROKER_RESOURCE:
+            continue
+        name = resource.resource_name
+        current = image.broker_config(name)
+        try:
+            changes = (
+                replacing(current, resource.configs)
+                if isinstance(resource, Replacement)
+                else altered((BROKER_RESOURCE, name), current, resource.configs)
+            )
+            own = {key: value for key, value in {**current, **changes}.items() if value is not None}
+            cluster, broker = (layers.cluster, own) if name else (own, layers.broker)
+            after = Layers.of(layers.static, cluster=cluster, broker=broker).effective
+        except (Refused, SettingsError):
+            continue  # the controller refuses it
+        if (after.tls, after.of_listeners) != (before.tls, before.of_listeners):
+            found[index] = after
+    return found
+
+
+def _proposed(
+    context: Context,
+    call: Call,
+    request: IncrementalAlterConfigsRequest | AlterConfigsRequest,
+    refused: dict[int, Answer],
+    response: Callable[[Sequence[Answer]], ReplyT],
+    now: Instant,
+) -> ReplyT | Parked:
     def completed(reply: IncrementalAlterConfigsResponse | AlterConfigsResponse) -> ReplyT:
         decided = reply.responses
         return response(_merged(refused, [(one.error_code, one.error_message) for one in decided]))

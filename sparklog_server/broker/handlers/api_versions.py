@@ -16,7 +16,7 @@ from sparklog.wire.messages.api_versions import (
     SupportedFeatureKey,
 )
 from sparklog_server.broker.context import Context
-from sparklog_server.broker.session import Call
+from sparklog_server.broker.session import Call, Parked
 from sparklog_server.metadata.features import KRAFT_VERSION, SUPPORTED
 
 _SOFTWARE_SINCE = 3
@@ -31,22 +31,26 @@ that codecs work (KAFKA-18659).
 
 def api_versions(
     context: Context, call: Call, request: ApiVersionsRequest, now: Instant
-) -> ApiVersionsResponse:
+) -> ApiVersionsResponse | Parked:
     """The version ranges of the APIs that a listener of clients serves; INVALID_REQUEST for a client whose
     software name or version is invalid.
     """
-    return versions_of(context.newest_served, context, call, request)
+    return versions_of(context.newest_served, context, call, request, now)
 
 
 def versions_of(
-    newest: Mapping[int, int], context: Context, call: Call, request: ApiVersionsRequest
-) -> ApiVersionsResponse:
+    newest: Mapping[int, int], context: Context, call: Call, request: ApiVersionsRequest, now: Instant
+) -> ApiVersionsResponse | Parked:
     """The response of a listener that serves the APIs of `newest`."""
+    authentication = call.session.authentication
+    if authentication is not None and authentication.may_continue:
+        illegal = ApiVersionsResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+        return context.refuse(call, illegal, authentication.unexpected(call.api_key), now)
     names = (request.client_software_name, request.client_software_version)
     if call.version >= _SOFTWARE_SINCE and not all(_SOFTWARE.fullmatch(name) for name in names):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    if call.session.authentication is not None:
-        call.session.authentication.versions_answered()
+    if authentication is not None:
+        authentication.versions_answered()
     supported = [
         SupportedFeatureKey(name=name, min_version=low, max_version=high)
         for name, (low, high) in SUPPORTED.items()

@@ -108,6 +108,7 @@ class _ParkedFetch:
     """A fetch, and its registration in the purgatories of its partitions while it waits."""
 
     __slots__ = (
+        "_allowed",
         "_context",
         "_given",
         "_rack",
@@ -137,6 +138,7 @@ class _ParkedFetch:
         self._rack = request.rack_id
         if self._rack and context.settings.replica.selector_class is None:
             self._rack = ""
+        self._allowed: dict[str, bool] = {}  # by topic, decided by the first `read`, as in Kafka
         self._given: list[tuple[Partition, FileSlice, Offset]] = []
         self._unread: list[tuple[Partition, Role, IndexReading]] = []
         self._readings = 0
@@ -282,7 +284,10 @@ class _ParkedFetch:
             part.error_code = ErrorCode.UNKNOWN_TOPIC_ID
             return part
         context = self._context
-        if not context.allow(self.call, _READ, _TOPIC, topic):
+        is_allowed = self._allowed.get(topic)
+        if is_allowed is None:
+            is_allowed = self._allowed[topic] = context.allow(self.call, _READ, _TOPIC, topic)
+        if not is_allowed:
             part.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             return part
         partition = context.partitions.find(topic, asked.partition)

@@ -25,7 +25,7 @@ from sparklog.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from sparklog_server.broker.authorization import Operation, Resource
+from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import OWN_DISK_WAIT_MS, Context
 from sparklog_server.broker.handlers.current_leader import WITH_LEADER, endpoints_of, leader_elsewhere
 from sparklog_server.broker.handlers.produce_verified import (
@@ -38,7 +38,7 @@ from sparklog_server.broker.handlers.produce_verified import (
 )
 from sparklog_server.broker.log_settings import INLINE_BYTES_MAX
 from sparklog_server.broker.session import Call, Parked
-from sparklog_server.coordinator.placement import INTERNAL_TOPICS
+from sparklog_server.coordinator.placement import AUDIT_TOPIC, INTERNAL_TOPICS
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.validate import Checked, NeedsJob, RecordsRefused, Sent, check_client_batch
 from sparklog_server.log.validate_steps import ValidationMemory, check_all
@@ -215,7 +215,14 @@ def _topic_of(
         name = known.name
     if not context.allow(call, _WRITE, _TOPIC, name):
         return name, ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    return name, ErrorCode.INVALID_TOPIC_EXCEPTION if name in INTERNAL_TOPICS else _NONE
+    if name in INTERNAL_TOPICS and not _is_audit_of_node(context, call, name):
+        return name, ErrorCode.INVALID_TOPIC_EXCEPTION
+    return name, _NONE
+
+
+def _is_audit_of_node(context: Context, call: Call, name: str) -> bool:
+    """Whether another node may send this, a batch of its audit log."""
+    return name == AUDIT_TOPIC and context.may(call, Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME)
 
 
 def _partition_for(

@@ -4,6 +4,7 @@ On a listener without SASL, and after an authentication that has no end, both ar
 authentication is answered and closed after `connection.failed.authentication.delay.ms`.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 from sparklog.errors import ErrorCode
@@ -21,6 +22,7 @@ from sparklog_server.security.sasl import (
     SaslRefused,
     SaslUnavailable,
     Step,
+    Waiting,
     Working,
 )
 
@@ -30,8 +32,13 @@ def sasl_handshake(
 ) -> Message | Parked:
     """Choose a mechanism."""
     authentication = call.session.authentication
-    if authentication is None or not authentication.may_begin(now):
-        return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+    illegal = SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+    if authentication is None:
+        return illegal
+    if authentication.may_continue:
+        return context.refuse(call, illegal, authentication.unexpected(call.api_key), now)
+    if not authentication.may_begin(now):
+        return illegal
     mechanisms = list(authentication.mechanisms)
     if call.version == 0:
         # Its tokens would come as frames without a header; clients of Kafka 1.0 and later do not do that.
@@ -52,17 +59,36 @@ def sasl_authenticate(
     if authentication is None or not authentication.may_continue:
         message = "SaslAuthenticate request received after successful authentication"
         return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=message)
+    response = bytes(request.auth_bytes)
+    return _go_on(context, call, authentication, lambda: authentication.respond(response, now), now)
+
+
+def _go_on(
+    context: Context,
+    call: Call,
+    authentication: SessionAuthentication,
+    next_step: Callable[[], Step],
+    now: Instant,
+) -> Message | Parked:
     try:
-        step = authentication.respond(bytes(request.auth_bytes), now)
+        step = next_step()
+        if isinstance(step, Challenge | Authenticated):
+            return _answer(context, call, authentication, step, now)
     except SaslRefused as refused:
         return _refusal(context, call, authentication, refused, now)
     except SaslUnavailable as unavailable:
         context.disconnect(call.session, str(unavailable))
         return Parked.SILENT
-    if isinstance(step, Working):
+    if isinstance(step, Waiting):
+        then = step.then
+
+        def waited(now: Instant) -> None:
+            context.jobs.resume(call, partial(_go_on, context, call, authentication, then, now), now)
+
+        step.wait(waited)
+    else:
         context.jobs.run(call, step.job, partial(_worked, context, call, authentication, step))
-        return Parked.MUTING
-    return _answer(context, call, authentication, step, now)
+    return Parked.MUTING
 
 
 def _worked(
@@ -73,25 +99,19 @@ def _worked(
     result: object | StorageError,
     now: Instant,
 ) -> Message | Parked:
-    try:
-        return _answer(context, call, authentication, step.then(result, now), now)
-    except SaslRefused as refused:
-        return _refusal(context, call, authentication, refused, now)
-    except SaslUnavailable as unavailable:
-        context.disconnect(call.session, str(unavailable))
-        return Parked.SILENT
+    return _go_on(context, call, authentication, lambda: step.then(result, now), now)
 
 
 def _answer(
-    context: Context, call: Call, authentication: SessionAuthentication, step: Step, now: Instant
-) -> Message | Parked:
+    context: Context,
+    call: Call,
+    authentication: SessionAuthentication,
+    step: Challenge | Authenticated,
+    now: Instant,
+) -> Message:
     if isinstance(step, Challenge):
         return SaslAuthenticateResponse(auth_bytes=step.data)
-    assert isinstance(step, Authenticated)
-    try:
-        lifetime_ms = authentication.completed(step, now)
-    except SaslRefused as refused:
-        return _refusal(context, call, authentication, refused, now)
+    lifetime_ms = authentication.completed(step, now)
     session = call.session
     session.principal, session.groups = f"User:{step.user}", step.groups
     session.is_token_authenticated = step.is_token
