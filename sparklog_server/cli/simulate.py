@@ -62,7 +62,8 @@ def _simulate_cluster(seed: int, nodes: int, *, quiet: bool) -> int:
     scenario = cluster_world.drawn(seed, nodes)
     if not quiet:
         replicas, min_in_sync, flush, _ = cluster_world.replication_of(scenario)
-        options = f"replicas={replicas} min.insync.replicas={min_in_sync} sparklog.ack.flush={flush}"
+        options = f"replication.factor={replicas} min.insync.replicas={min_in_sync}"
+        options += f" sparklog.ack.flush={flush}"
         click.echo(written(scenario, options), nl=False)
     outcome = cluster_world.run(scenario)
     violation = outcome.failure
