@@ -26,6 +26,8 @@ EARLIEST: Final = -2
 LATEST: Final = -1
 T = TypeVar("T")
 
+_LOOK_AGAIN_US: Final = 5_000
+
 
 def list_offsets(
     network: Network,
@@ -103,8 +105,12 @@ def _of_leaders(
     # A metadata request for these partitions creates no topic.
     was_allowed, network.allow_auto_create = network.allow_auto_create, False
     try:
-        for topic in dict.fromkeys(partition.topic for partition in wanted):
+        topics = dict.fromkeys(partition.topic for partition in wanted)
+        network.cluster.want(topics)  # one request for all of them
+        for topic in topics:
             network.wait_for_topic(topic, deadline, is_patient=False)
+        if any(_is_beyond(network, partition) for partition in wanted):
+            _look_again(network, deadline)  # partitions may have been added since
         while missing := [partition for partition in wanted if partition not in told]:
             for node, partitions in _by_leader(network, missing, deadline).items():
                 try:
@@ -122,6 +128,21 @@ def _of_leaders(
     finally:
         network.allow_auto_create = was_allowed
     return told
+
+
+def _is_beyond(network: Network, partition: TopicPartition) -> bool:
+    """Whether the metadata has fewer partitions of the topic."""
+    view = network.cluster.topics.get(partition.topic)
+    return view is not None and partition.partition >= len(view.partitions)
+
+
+def _look_again(network: Network, deadline: Micros) -> None:
+    """Request metadata, and wait for the response."""
+    cluster = network.cluster
+    told = cluster.answers
+    cluster.refresh_now()
+    while cluster.answers == told and now_us() < deadline:
+        network.rest(_LOOK_AGAIN_US)
 
 
 def offsets_request(
@@ -150,7 +171,7 @@ def _by_leader(
     for partition in partitions:
         leader = network.cluster.leader(partition)
         view = network.cluster.topics.get(partition.topic)
-        if view is not None and partition.partition >= len(view.partitions):
+        if _is_beyond(network, partition):
             raise UnknownTopic(f"topic {partition.topic!r} has no partition {partition.partition}")
         if (
             view is None

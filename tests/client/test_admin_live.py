@@ -11,10 +11,13 @@ from sparklog.client.admin_groups import GroupOffset
 from sparklog.client.admin_quotas import QuotaEntity, QuotaFilter
 from sparklog.client.consumer import Consumer
 from sparklog.client.failures import UnknownTopic
+from sparklog.client.offsets import list_offsets
 from sparklog.client.producer import Producer
+from sparklog.client.settings import ClientSettings
+from sparklog.client.transport import Network, now_us
 from sparklog.errors import BrokerError, ErrorCode
 from sparklog.local_broker import EmbeddedBroker
-from sparklog.model import TopicPartition
+from sparklog.model import Micros, TopicPartition
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +47,32 @@ def test_topics_grow_and_their_partitions_are_told(admin: Admin) -> None:
     assert not any(
         partition.is_under_replicated for topic in described.values() for partition in topic.partitions
     )
+
+
+def test_offsets_of_partitions_that_another_client_has_added_are_listed(
+    admin: Admin, broker: EmbeddedBroker
+) -> None:
+    admin.create_topics({"grown": 1})
+    assert list(admin.list_offsets({TopicPartition("grown", 0): LATEST})) == [("grown", 0)]
+    with Admin(bootstrap_servers=broker.bootstrap_servers) as other:
+        other.create_partitions({"grown": 2})
+    assert admin.list_offsets({TopicPartition("grown", 1): LATEST})[TopicPartition("grown", 1)].offset == 0
+    with pytest.raises(UnknownTopic, match="no partition 2"):
+        admin.list_offsets({TopicPartition("grown", 2): LATEST})
+
+
+def test_offsets_of_many_topics_need_few_requests_for_metadata(broker: EmbeddedBroker, admin: Admin) -> None:
+    names = [f"many-{number}" for number in range(50)]
+    admin.create_topics(dict.fromkeys(names, 1))
+    network = Network(ClientSettings(bootstrap_servers=(broker.bootstrap_servers,)))
+    try:
+        asked = {TopicPartition(name, 0): LATEST for name in names}
+        deadline = Micros(now_us() + 10_000_000)
+        found = list_offsets(network, asked, isolation_level="read_uncommitted", deadline=deadline)
+        assert len(found) == len(names)
+        assert network.cluster.answers < len(names) // 2
+    finally:
+        network.close()
 
 
 def test_refusals_of_topics_are_by_name(admin: Admin) -> None:
