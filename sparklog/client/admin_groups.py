@@ -27,6 +27,10 @@ know better than this client.
 """
 
 
+SPARK_METADATA: Final = "sparklog: progress of a Spark query"
+"""The metadata of offsets that a Spark query commits under its `groupId`, by which tools recognise them."""
+
+
 class GroupListing(Struct, frozen=True, order=True):
     """A group; `type` is in Kafka's words, `Classic`, `Consumer` …; type and state are empty if the broker's
     version does not return them.

@@ -7,7 +7,9 @@ import warnings
 import msgspec
 
 from sparklog.client.admin import Admin
+from sparklog.client.admin_groups import SPARK_METADATA, GroupOffset
 from sparklog.errors import SparklogError
+from sparklog.model import Offset
 from sparklog.spark.offsets import PartitionOffsets
 from sparklog.spark.options import Options
 
@@ -35,7 +37,11 @@ class GroupOffsets:
             self._admin = Admin.from_settings(
                 msgspec.structs.replace(self._options.client, default_api_timeout_ms=timeout_ms)
             )
-        moved = {tp: offset for tp, offset in reached.items() if self._committed.get(tp) != offset}
+        moved = {
+            tp: GroupOffset(Offset(offset), metadata=SPARK_METADATA)
+            for tp, offset in reached.items()
+            if self._committed.get(tp) != offset
+        }
         try:
             self._admin.alter_group_offsets(self._options.group_id, moved)
         except SparklogError as error:
