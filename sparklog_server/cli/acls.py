@@ -58,18 +58,18 @@ def add(principal: str, operations: str, resource: str, prefixed: bool, deny: bo
     """
     from sparklog.client.admin_acls import AclRule
 
-    resource_type, name = _resource(resource)
+    resource_type, name = resource_in(resource)
     rules = [
         AclRule(
             resource_type,
             name,
-            _principal(principal),
+            principal_in(principal),
             operation,
             "deny" if deny else "allow",
             host,
             "prefixed" if prefixed else "literal",
         )
-        for operation in _operations(operations)
+        for operation in operations_in(operations)
     ]
     with _authorized() as cluster:
         cluster.create_acls(rules)
@@ -174,14 +174,14 @@ def explain(
     """
     from sparklog_server.cli.acls_explained import explained, print_explanation
 
-    (asked,) = _operations(operation) if "," not in operation else (None,)
+    (asked,) = operations_in(operation) if "," not in operation else (None,)
     if asked is None or asked == "all":
         raise click.BadParameter(f"{operation!r}: name one operation", param_hint="OPERATION")
-    resource_type, name = _resource(resource)
+    resource_type, name = resource_in(resource)
     with _authorized() as cluster:
         told = explained(
             cluster,
-            _principal(principal),
+            principal_in(principal),
             host,
             asked,
             resource_type,
@@ -211,11 +211,11 @@ def _authorized() -> "Iterator[Admin]":
 # -- arguments -----------------------------------------------------------------------------------------------
 
 
-def _principal(text: str) -> str:
+def principal_in(text: str) -> str:
     return text if ":" in text else f"User:{text}"
 
 
-def _operations(text: str) -> "list[Operation]":
+def operations_in(text: str) -> "list[Operation]":
     from sparklog.client.admin_acls import OPERATIONS
 
     names = [name.strip().lower().replace("_", "-") for name in text.split(",")]
@@ -228,7 +228,7 @@ def _operations(text: str) -> "list[Operation]":
     return [known[name] for name in dict.fromkeys(names)]  # type: ignore[index]
 
 
-def _resource(text: str) -> "tuple[ResourceType, str]":
+def resource_in(text: str) -> "tuple[ResourceType, str]":
     from sparklog.client.admin_acls import CLUSTER_NAME, RESOURCE_TYPES
 
     kind, _, name = text.partition(":")
@@ -251,15 +251,15 @@ def _filter(pattern: "PatternFilter") -> "AclFilter":
     given = {
         name: meta[_FILTER + name] for name in ("principal", "resource", "operation", "host", "permission")
     }
-    resource_type, name = (None, None) if given["resource"] is None else _resource(given["resource"])
+    resource_type, name = (None, None) if given["resource"] is None else resource_in(given["resource"])
     operation = None
     if given["operation"] is not None:
-        (operation,) = _operations(given["operation"])[:1]
+        (operation,) = operations_in(given["operation"])[:1]
     return AclFilter(
         resource_type,
         name,
         "any" if name is None else pattern,
-        None if given["principal"] is None else _principal(given["principal"]),
+        None if given["principal"] is None else principal_in(given["principal"]),
         given["host"],
         operation,
         given["permission"],

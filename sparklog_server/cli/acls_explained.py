@@ -51,9 +51,9 @@ def explained(
 
 def print_explanation(told: Explanation, *, is_json: bool) -> None:
     """The decision, the rule that it rests on, and the commands that would allow what is denied."""
-    rule, missing = (None if one is None else _client_rule(one) for one in (told.rule, told.missing))
-    in_the_way = [_client_rule(one) for one in told.in_the_way]
     if is_json:
+        rule, missing = (None if one is None else _client_rule(one) for one in (told.rule, told.missing))
+        in_the_way = [_client_rule(one) for one in told.in_the_way]
         print_json(
             {
                 "allowed": told.is_allowed,
@@ -64,15 +64,20 @@ def print_explanation(told: Explanation, *, is_json: bool) -> None:
             }
         )
         return
+    sys.stdout.write("".join(f"{line}\n" for line in explanation_lines(told)))
+
+
+def explanation_lines(told: Explanation) -> list[str]:
+    """The decision, its rule, and the commands that would allow what is denied, a line each."""
     lines = [f"{'allowed' if told.is_allowed else 'denied'}: {_REASONS[told.reason]}"]
     if told.reason is Reason.NO_RULE_FOR_RESOURCE:
         lines[0] += f", and {_EVERYONE} is {str(told.is_allowed).lower()}"
-    if rule is not None:
-        lines.append(f"rule: {rule}")
-    lines += [f"to remove: {_removal(one)}" for one in in_the_way]
-    if missing is not None:
-        lines.append(f"to add: {_addition(missing)}")
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    if told.rule is not None:
+        lines.append(f"rule: {_client_rule(told.rule)}")
+    lines += [f"to remove: {_removal(_client_rule(one))}" for one in told.in_the_way]
+    if told.missing is not None:
+        lines.append(f"to add: {_addition(_client_rule(told.missing))}")
+    return lines
 
 
 def json_of(rule: AclRule) -> dict[str, object]:

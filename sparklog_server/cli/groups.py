@@ -90,7 +90,7 @@ def describe(names: tuple[str, ...], members: bool, state: bool, is_json: bool) 
         wanted = names or [group.group_id for group in cluster.list_groups()]
         described = cluster.describe_groups(wanted)
         committed = {} if (members or state) and not is_json else cluster.list_group_offsets(list(described))
-        ends = _ends(cluster, _partitions_of(described, committed))
+        ends = log_ends(cluster, partitions_of(described, committed))
     if is_json:
         print_json([_as_json(group, committed[group.group_id], ends) for group in described.values()])
     elif state:
@@ -183,7 +183,7 @@ def remove_members(group: str, members: tuple[str, ...], instances: tuple[str, .
 # -- lag -----------------------------------------------------------------------------------------------------
 
 
-def _partitions_of(
+def partitions_of(
     groups: "Mapping[str, GroupDescription]", committed: "Mapping[str, Mapping[TopicPartition, GroupOffset]]"
 ) -> "list[TopicPartition]":
     """The partitions that groups have committed offsets for or are assigned, in order."""
@@ -196,7 +196,7 @@ def _partitions_of(
     return sorted(found)
 
 
-def _ends(cluster: "Admin", partitions: "list[TopicPartition]") -> "dict[TopicPartition, int]":
+def log_ends(cluster: "Admin", partitions: "list[TopicPartition]") -> "dict[TopicPartition, int]":
     """Log end offsets; a partition of a deleted topic has none."""
     from sparklog.client.admin import LATEST
     from sparklog.client.failures import UnknownTopic
@@ -213,7 +213,7 @@ def _ends(cluster: "Admin", partitions: "list[TopicPartition]") -> "dict[TopicPa
     )
 
 
-def _rows_of(
+def rows_of(
     group: "GroupDescription", committed: "Mapping[TopicPartition, GroupOffset]"
 ) -> "list[tuple[TopicPartition, GroupMember | None]]":
     """The partitions of a group with the member that is assigned each."""
@@ -221,7 +221,7 @@ def _rows_of(
     return [(partition, readers.get(partition)) for partition in sorted({*committed, *readers})]
 
 
-def _lag(offset: "GroupOffset | None", end: int | None) -> int | None:
+def lag_of(offset: "GroupOffset | None", end: int | None) -> int | None:
     """Records still to read; never negative, because the log end offset was read before the commit."""
     return None if offset is None or end is None else max(0, end - offset.offset)
 
@@ -238,10 +238,10 @@ def _lag_rows(
             at.partition,
             None if at not in committed else committed[at].offset,
             ends.get(at),
-            _lag(committed.get(at), ends.get(at)),
+            lag_of(committed.get(at), ends.get(at)),
             *((None, None, None) if member is None else (member.member_id, member.host, member.client_id)),
         ]
-        for at, member in _rows_of(group, committed)
+        for at, member in rows_of(group, committed)
     ]
 
 
@@ -278,10 +278,10 @@ def _as_json(
                 "committed": None if at not in committed else committed[at].offset,
                 "metadata": None if at not in committed else committed[at].metadata,
                 "log_end": ends.get(at),
-                "lag": _lag(committed.get(at), ends.get(at)),
+                "lag": lag_of(committed.get(at), ends.get(at)),
                 "member": None if member is None else member.member_id,
             }
-            for at, member in _rows_of(group, committed)
+            for at, member in rows_of(group, committed)
         ],
         "members": [
             {

@@ -129,7 +129,7 @@ def reset_offsets(
     with admin() as cluster:
         committed = cluster.list_group_offsets([group])[group]
         if in_file is not None:
-            wanted = _within_logs(cluster, in_file)
+            wanted = within_logs(cluster, in_file)
         else:
             partitions = list(committed) if all_topics else partitions_named(cluster, topics)
             if not partitions:
@@ -140,14 +140,14 @@ def reset_offsets(
             if isinstance(way, Position):
                 wanted = offsets_at(cluster, partitions, way)
             else:
-                wanted = _relative(cluster, committed, partitions, shift_by or 0)
+                wanted = relative(cluster, committed, partitions, shift_by or 0)
         if execute:
-            _require_idle(cluster, group)
+            require_idle(cluster, group)
             cluster.alter_group_offsets(group, wanted)
     _print(wanted, committed, group, is_done=execute, is_json=is_json)
 
 
-def _relative(
+def relative(
     cluster: "Admin",
     committed: "dict[TopicPartition, GroupOffset]",
     partitions: "list[TopicPartition]",
@@ -161,12 +161,12 @@ def _relative(
         partition: committed[partition].offset if partition in committed else ends[partition]
         for partition in partitions
     }
-    return _within_logs(
+    return within_logs(
         cluster, {partition: max(0, min(offset + shift, INT64_MAX)) for partition, offset in stands.items()}
     )
 
 
-def _within_logs(cluster: "Admin", offsets: "dict[TopicPartition, int]") -> "dict[TopicPartition, int]":
+def within_logs(cluster: "Admin", offsets: "dict[TopicPartition, int]") -> "dict[TopicPartition, int]":
     """Each offset, or the nearest one within its log."""
     partitions = list(offsets)
     begins, ends = (offsets_at(cluster, partitions, Position(kind)) for kind in ("earliest", "latest"))
@@ -176,7 +176,7 @@ def _within_logs(cluster: "Admin", offsets: "dict[TopicPartition, int]") -> "dic
     }
 
 
-def _require_idle(cluster: "Admin", group: str) -> None:
+def require_idle(cluster: "Admin", group: str) -> None:
     """Refuse a group with members: they would continue from their own positions and overwrite the new
     offsets.
     """

@@ -40,6 +40,7 @@ COMMANDS = {
     "quotas": ("quotas", "quotas"),
     "users": ("users", "users"),
     "acls": ("acls", "acls"),
+    "console": ("console", "console"),
     "bench": ("bench", "bench"),
     "inspect": ("inspect", "inspect"),
     "log": ("log_verify", "log"),

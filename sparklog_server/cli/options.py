@@ -8,6 +8,7 @@ import json
 import sys
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -111,13 +112,21 @@ def client_settings(**more: str) -> "ClientSettings":
     """
     from sparklog.client.settings import ClientSettings
 
-    meta = click.get_current_context().meta
     patience = {
         "default.api.timeout.ms": str(API_TIMEOUT_MS),
         "max.block.ms": str(API_TIMEOUT_MS),
         "client.id": "sparklog-cli",
     }
-    given = patience | {name.replace("_", "."): value for name, value in more.items()}
+    given = {name.replace("_", "."): value for name, value in more.items()}
+    settings = ClientSettings.from_kafka(client_map(patience | given))
+    _check_reachable(settings.bootstrap_servers)
+    return settings
+
+
+def client_map(less: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
+    """The settings of this command's options by Kafka's names, over those of `less`."""
+    meta = click.get_current_context().meta
+    given = dict(less)
     given["bootstrap.servers"] = meta[_SERVER_OUTSIDE]
     if meta[_FILE] is not None:
         from sparklog_server.cli.client_files import read_client_file
@@ -126,9 +135,7 @@ def client_settings(**more: str) -> "ClientSettings":
     given |= pairs(meta[_SETTINGS], "--set")
     if meta[_SERVER] is not None:
         given["bootstrap.servers"] = meta[_SERVER]
-    settings = ClientSettings.from_kafka(given)
-    _check_reachable(settings.bootstrap_servers)
-    return settings
+    return given
 
 
 def admin() -> "Admin":

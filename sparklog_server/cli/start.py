@@ -1,8 +1,14 @@
 """`sparklog start`: a broker in the foreground."""
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    import subprocess
+
+    from sparklog_server.config.settings import BrokerSettings
 
 
 @click.command()
@@ -49,6 +55,17 @@ import click
     help="Allow an address that others can reach, although nothing asks them for a password.",
 )
 @click.option(
+    "--console", "has_console", is_flag=True, help="Start the console too, as a process of its own."
+)
+@click.option(
+    "--console-port",
+    metavar="PORT",
+    default=9080,
+    show_default=True,
+    type=click.IntRange(1, 65535),
+    help="With --console, its port.",
+)
+@click.option(
     "--owner-pid", type=int, hidden=True, help="Stop when this parent process is gone or standard input ends."
 )
 @click.option("--owned-directory", hidden=True, help="Remove this directory at the end.")
@@ -61,6 +78,8 @@ def start(
     client_file: str | None,
     assignments: tuple[str, ...],
     insecure: bool,
+    has_console: bool,
+    console_port: int,
     owner_pid: int | None,
     owned_directory: str | None,
 ) -> int:
@@ -109,6 +128,7 @@ def start(
             loaded = join(servers, client, config, given, is_insecure_allowed=insecure)
         except REFUSALS as error:
             raise click.ClickException(refusal_text(error)) from error
+    console = _start_console(loaded.settings, console_port) if has_console else None
     try:
         return run_node(
             loaded.settings,
@@ -119,3 +139,21 @@ def start(
         )
     except REFUSALS as error:
         raise click.ClickException(refusal_text(error)) from error
+    finally:
+        if console is not None:
+            console.terminate()
+
+
+def _start_console(settings: "BrokerSettings", port: int) -> "subprocess.Popen[bytes]":
+    """Start the console for the first listener of clients; it waits for the broker by itself."""
+    from sparklog_server.cli.console import start_beside
+
+    controllers = settings.controller_listener_names
+    listener = next((one for one in settings.listeners if one.name not in controllers), None)
+    if listener is None or listener.is_encrypted or listener.is_sasl or listener.port == 0:
+        raise click.UsageError(
+            "--console needs a PLAINTEXT listener of a fixed port first; for another one run "
+            "`sparklog console --command-config FILE` beside the broker"
+        )
+    host = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "[::1]"}.get(listener.host, listener.host)  # noqa: S104
+    return start_beside(f"{host}:{listener.port}", port)

@@ -35,13 +35,13 @@ SERVER_ROWS = (
     ({"controller"}, {"coordinator"}, {"security"}),
     ({"broker"},),
     ({"daemon"}, {"simulation"}),
-    ({"cli"},),
+    ({"cli", "console"},),
 )
 ROW_OF_RAFT = 3
 
-# The command line is a user of the client like any other (docs/decisions/0001): it may take the blocking
-# shells and the public names.
-USERS_OF_THE_PUBLIC_FACE = {"sparklog_server.cli", "sparklog.testing"}
+# The command line and the console are users of the client like any other (docs/decisions/0001): they may take
+# the blocking shells and the public names.
+USERS_OF_THE_PUBLIC_FACE = {"sparklog_server.cli", "sparklog_server.console", "sparklog.testing"}
 
 # I/O, clock, thread and entropy: only for the outsides and for the shells named below.
 OUTSIDE_MODULES = {
@@ -64,6 +64,7 @@ OUTSIDE_MODULES = {
 }
 MAY_TOUCH_THE_WORLD = {
     *("sparklog_server.daemon", "sparklog_server.simulation", "sparklog_server.cli"),
+    "sparklog_server.console",
     *("sparklog.local_broker", "sparklog.testing", "sparklog.client.stream", "sparklog.client.tls_stream"),
     *("sparklog.client.sasl.token_endpoint", "sparklog.client.waker"),
     *("sparklog.tls.contexts", "sparklog.tls.stores"),

@@ -1,0 +1,301 @@
+"""One request of a browser, and what surrounds every page: login, forged requests, read-only mode, errors.
+
+get(path, page), post(path, action) ─► session of the cookie, or /login ─► token of the form ─► page
+                                                                            └─► error as a page
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Final, TypeVar
+from urllib.parse import parse_qs, urlencode
+
+import anyio
+import click
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from sparklog.client.failures import AuthenticationFailed, UnknownTopic
+from sparklog.errors import BrokerError, ErrorCode, RequestTimeout, SparklogError
+from sparklog_server.console.access import LIFETIME_S, Session, Sessions
+from sparklog_server.console.clusters import THREADS_MAX, Cluster, ClusterAway, Target
+from sparklog_server.console.rendering import templates
+from sparklog_server.console.schemas import Decode
+
+if TYPE_CHECKING:
+    from sparklog.client.admin import Admin
+
+T = TypeVar("T")
+
+BODY_BYTES_MAX: Final = 4 << 20
+FIELDS_MAX: Final = 5_000
+TAILS_MAX: Final = 10
+LOGINS_MAX: Final = 4
+"""Attempts at the same time: the cluster delays those that fail."""
+RETRY_S: Final = 3
+_PRIVATE: Final = {"Cache-Control": "no-store"}
+_NOT_FOUND: Final = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.GROUP_ID_NOT_FOUND,
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+    ErrorCode.RESOURCE_NOT_FOUND,
+)
+
+
+class Refused(ValueError):
+    """A request that cannot be done as it is, with the reason in words."""
+
+
+class Console:
+    """What all requests share."""
+
+    def __init__(
+        self,
+        target: Target,
+        *,
+        needs_login: bool = False,
+        is_read_only: bool = False,
+        is_tls: bool = False,
+        port: int = 0,
+        schemas: Mapping[str, Decode] | None = None,
+    ) -> None:
+        self.target = target
+        self.needs_login = needs_login
+        self.is_read_only = is_read_only
+        self.is_tls = is_tls
+        # Cookies are shared by the ports of a host: each console there has names of its own.
+        self.cookie, self.note_cookie = f"sparklog_console_{port}", f"sparklog_note_{port}"
+        self.schemas = dict(schemas or {})
+        self.sessions = Sessions()
+        self.limiter = anyio.CapacityLimiter(THREADS_MAX)
+        self.tails = anyio.CapacityLimiter(TAILS_MAX)
+        self.logins = anyio.CapacityLimiter(LOGINS_MAX)
+        self.is_stopping = False
+        self.own = (
+            None if needs_login else Session(None, Cluster(target.as_itself(), self.limiter), float("inf"))
+        )
+
+    def session_of(self, session_id: str | None) -> Session | None:
+        """The session of a cookie; without login, all share the console's own."""
+        if session_id is None:
+            return None
+        return self.sessions.find(session_id) if self.own is None else self.own
+
+    def set_cookie(self, response: Response, name: str, value: str, seconds: int) -> None:
+        """Set a cookie that no script reads and no other site sends in a form."""
+        response.set_cookie(
+            name, value, max_age=seconds, httponly=True, samesite="lax", secure=self.is_tls, path="/"
+        )
+
+
+class Ask:
+    """One request, with the session that it belongs to."""
+
+    def __init__(self, console: Console, request: Request, session_id: str, session: Session | None) -> None:
+        self.console = console
+        self.request = request
+        self.session_id = session_id
+        self._session = session
+        self.form: dict[str, list[str]] = {}
+
+    @property
+    def session(self) -> Session:
+        """The session; only the login page has none."""
+        assert self._session is not None
+        return self._session
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster, with the rights of the session."""
+        return self.session.cluster
+
+    @property
+    def may_change(self) -> bool:
+        """Whether pages offer changes."""
+        return not self.console.is_read_only
+
+    async def admin(self, work: "Callable[[Admin], T]") -> T:
+        """See Cluster.admin."""
+        return await self.cluster.admin(work)
+
+    # -- what was asked --------------------------------------------------------------------------------------
+
+    def query(self, name: str, default: str = "") -> str:
+        """A parameter of the address, without space around it."""
+        return self.request.query_params.get(name, default).strip()
+
+    def number(self, name: str, default: int, *, at_most: int) -> int:
+        """A parameter that is a number, within [0, at_most]; the default if it is no number."""
+        text = self.query(name)
+        return min(int(text), at_most) if text.isdecimal() and len(text) < 20 else default
+
+    def part(self, name: str) -> str:
+        """A part of the path."""
+        return str(self.request.path_params[name])
+
+    def field(self, name: str, default: str = "") -> str:
+        """A field of the form."""
+        return self.form.get(name, [default])[0]
+
+    def required(self, name: str, what: str) -> str:
+        """A field of the form or, if it is there, a parameter of the address; Refused if it is empty."""
+        text = self.field(name) or self.request.query_params.get(name, "")
+        if not text:
+            raise Refused(f"{what} is empty")
+        return text
+
+    # -- answers ---------------------------------------------------------------------------------------------
+
+    def page(self, template: str, status: int = 200, **context: object) -> Response:
+        """A page from a template."""
+        console = self.console
+        note_cookie = self.request.cookies.get(console.note_cookie, "")
+        html = (
+            templates()
+            .get_template(template)
+            .render(
+                csrf=console.sessions.csrf_token(self.session_id),
+                may_change=self.may_change,
+                needs_login=console.needs_login,
+                user=None if self._session is None else self._session.user,
+                servers=", ".join(console.target.servers),
+                path=self.request.url.path,
+                note=console.sessions.read_note(note_cookie) if note_cookie else None,
+                **context,
+            )
+        )
+        response = HTMLResponse(html, status, headers=_PRIVATE)
+        if note_cookie:
+            response.delete_cookie(console.note_cookie)
+        return response
+
+    def moved(self, path: str, note: str = "", **query: object) -> Response:
+        """Go to another page, which shows the note."""
+        response = RedirectResponse(f"{path}?{urlencode(query)}" if query else path, 303, headers=_PRIVATE)
+        if note:
+            self.console.set_cookie(response, self.console.note_cookie, self.console.sessions.note(note), 30)
+        return response
+
+    def failed(self, status: int, title: str, text: str) -> Response:
+        """A page with an error."""
+        return self.page("error.html", status, title=title, text=text)
+
+
+Page = Callable[[Ask], Awaitable[Response]]
+
+
+def get(path: str, page: Page, *, is_open: bool = False) -> Route:
+    """A page; an open one needs no session."""
+
+    async def endpoint(request: Request) -> Response:
+        return await _served(request, page, is_open=is_open)
+
+    return Route(path, endpoint, methods=["GET"])
+
+
+def post(path: str, action: Page, *, is_open: bool = False) -> Route:
+    """A change: its form carries the session's token. None but an open one exists in read-only mode."""
+
+    async def endpoint(request: Request) -> Response:
+        async def act(ask: Ask) -> Response:
+            if ask.console.is_read_only and not is_open:
+                return ask.failed(403, "Read-only", "This console runs with --read-only: it changes nothing.")
+            if not await _read_form(ask):
+                return ask.failed(
+                    403,
+                    "The form has expired",
+                    "It belongs to another session of the console. Go back, reload the page, send it again.",
+                )
+            return await action(ask)
+
+        return await _served(request, act, is_open=is_open)
+
+    return Route(path, endpoint, methods=["POST"])
+
+
+async def _served(request: Request, page: Page, *, is_open: bool) -> Response:
+    console: Console = request.app.state.console
+    cookie = request.cookies.get(console.cookie)
+    session_id = None if cookie is None else console.sessions.read(cookie)
+    new_cookie = None
+    if session_id is None:
+        new_cookie = console.sessions.new_id()
+        session_id = str(console.sessions.read(new_cookie))
+    session = console.session_of(session_id)
+    ask = Ask(console, request, session_id, session)
+    if session is None and not is_open:
+        response = _to_login(ask)
+    else:
+        response = await _answered(ask, page)
+    if new_cookie is not None and console.cookie not in _cookies_set(response):
+        console.set_cookie(response, console.cookie, new_cookie, LIFETIME_S)
+    return response
+
+
+def _cookies_set(response: Response) -> str:
+    return ";".join(response.headers.getlist("set-cookie"))
+
+
+def _to_login(ask: Ask) -> Response:
+    """The login page, which leads back here; a page that only a script reads just fails."""
+    url = ask.request.url
+    if ask.request.method != "GET" or ask.request.headers.get("accept", "").startswith(
+        ("application/", "text/event")
+    ):
+        return ask.moved("/login") if ask.request.method == "POST" else Response("log in first", 401)
+    return ask.moved("/login", next=url.path + (f"?{url.query}" if url.query else ""))
+
+
+async def _answered(ask: Ask, page: Page) -> Response:
+    try:
+        return await page(ask)
+    except ClusterAway as error:
+        response = ask.page("away.html", 503, reason=str(error), retry_s=RETRY_S)
+        if ask.request.method == "GET":
+            response.headers["Refresh"] = str(RETRY_S)
+        return response
+    except AuthenticationFailed as error:
+        if ask.console.needs_login:
+            ask.console.sessions.end(ask.session_id)
+            return ask.moved("/login", f"The cluster no longer takes this login: {error}")
+        return ask.failed(502, "The cluster refuses the console's login", str(error))
+    except RequestTimeout as error:
+        return ask.failed(504, "The cluster did not answer in time", str(error))
+    except UnknownTopic as error:
+        return ask.failed(404, "Not found", str(error))
+    except BrokerError as error:
+        return ask.failed(status_of(error), "The cluster refused", str(error))
+    except click.ClickException as error:
+        return ask.failed(400, "This cannot be done", error.format_message())
+    except (SparklogError, Refused) as error:
+        return ask.failed(400, "This cannot be done", str(error))
+
+
+def status_of(error: BrokerError) -> int:
+    """The HTTP status of a broker's error."""
+    if error.code in _NOT_FOUND:
+        return 404
+    return 403 if error.code.name.endswith("AUTHORIZATION_FAILED") else 400
+
+
+async def _read_form(ask: Ask) -> bool:
+    """Read the form of a request; False unless it carries the token of the session."""
+    request = ask.request
+    site = request.headers.get("sec-fetch-site", "same-origin")
+    if site not in ("same-origin", "none"):
+        return False
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > BODY_BYTES_MAX:
+            raise Refused(f"a form has at most {BODY_BYTES_MAX} bytes")
+    try:
+        # Browsers write the line ends of text fields as CRLF.
+        ask.form = {
+            name: [value.replace("\r\n", "\n") for value in values]
+            for name, values in parse_qs(
+                body.decode(), keep_blank_values=True, max_num_fields=FIELDS_MAX, errors="strict"
+            ).items()
+        }
+    except ValueError:
+        return False
+    return ask.console.sessions.is_csrf_token(ask.session_id, ask.field("csrf"))

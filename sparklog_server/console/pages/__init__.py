@@ -1,0 +1,1 @@
+"""One module for each page; each has `ROUTES`, which `app` serves."""

@@ -1,0 +1,201 @@
+"""Live tail: new records as server-sent events, at most so many a second, the others counted.
+
+event: rows   rows of the table, as HTML
+event: told   {"seen", "shown", "skipped", "at"}: counts since the start; `at` resumes after a pause
+event: gone   why the tail ended
+"""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Final, NamedTuple
+
+import anyio
+import msgspec
+from starlette.responses import Response, StreamingResponse
+
+from sparklog.client.consumer import Consumer, ConsumerRecord
+from sparklog.errors import SparklogError
+from sparklog.model import TopicPartition
+from sparklog_server.console.ask import Ask, Refused, get
+from sparklog_server.console.filters import BadExpression, Filter
+from sparklog_server.console.pages.records import (
+    PREVIEW_CHARACTERS,
+    form_of,
+    partitions_of,
+    record_shown,
+    selection_of,
+)
+from sparklog_server.console.rendering import templates
+from sparklog_server.console.shown import FORMS, Form, inert_name
+
+EVERY_S: Final = 0.25
+"""The pause between two reads: records that arrive meanwhile come in one response of the broker."""
+RATE: Final = 50
+RATE_MAX: Final = 1000
+RECORDS_PER_READ_MAX: Final = 5_000
+"""A tail that is further behind skips to the end: it shows what is new, and does not hold the broker up."""
+_FETCH_BYTES: Final = 2 << 20
+_POLL_MS: Final = 20
+
+
+class Read(NamedTuple):
+    """New records, and the number of those that were left out because there were too many."""
+
+    records: list[ConsumerRecord]
+    skipped: int
+
+
+class Tail:
+    """A consumer at the end of some partitions. Its methods block."""
+
+    def __init__(self, ask: Ask, partitions: list[TopicPartition], starts: dict[TopicPartition, int]) -> None:
+        self._consumer = Consumer.from_settings(
+            msgspec.structs.replace(
+                ask.cluster.settings,
+                group_id=None,
+                auto_offset_reset="latest",
+                allow_auto_create_topics=False,
+                fetch_max_bytes=_FETCH_BYTES,
+                max_poll_records=RECORDS_PER_READ_MAX,
+            )
+        )
+        self._partitions = partitions
+        self._starts = starts
+
+    def begin(self) -> None:
+        """Take the positions: those of a pause, or the ends."""
+        self._consumer.assign(self._partitions)
+        ends = self._consumer.end_offsets(self._partitions)
+        for at in self._partitions:
+            self._consumer.seek(at, min(self._starts.get(at, ends[at]), ends[at]))
+
+    def read(self) -> Read:
+        """The records since the last read."""
+        records = self._consumer.poll(_POLL_MS, RECORDS_PER_READ_MAX)
+        skipped = 0
+        if len(records) >= RECORDS_PER_READ_MAX:
+            before = {at: self._consumer.position(at) for at in self._partitions}
+            ends = self._consumer.end_offsets(self._partitions)
+            for at, position in before.items():
+                skipped += max(0, ends[at] - position)
+                self._consumer.seek(at, max(position, ends[at]))
+        return Read(records, skipped)
+
+    def positions(self) -> str:
+        """Where the tail stands: `0:123,1:45`."""
+        return ",".join(f"{at.partition}:{self._consumer.position(at)}" for at in self._partitions)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._consumer.close()
+
+
+async def live(ask: Ask) -> Response:
+    """The page, whose script opens the stream."""
+    partitions, error = await partitions_of(ask), None
+    try:
+        selection_of(ask)
+    except BadExpression as refused:
+        error = f"filter: {refused}"
+    return ask.page(
+        "live.html",
+        topic=ask.part("topic"),
+        partitions=partitions,
+        chosen=ask.query("partition"),
+        filter=ask.query("filter"),
+        form=form_of(ask),
+        forms=FORMS,
+        rate=_rate(ask),
+        error=error,
+        query=ask.request.url.query,
+    )
+
+
+async def tail(ask: Ask) -> Response:
+    """The stream."""
+    name, chosen, existing = ask.part("topic"), ask.query("partition"), await partitions_of(ask)
+    partitions = [TopicPartition(name, one) for one in existing if not chosen or str(one) == chosen]
+    if not partitions:
+        raise Refused(f"{name} has no partition {chosen!r}")
+    try:
+        selection = selection_of(ask)
+    except BadExpression as error:
+        raise Refused(str(error)) from None
+    stream = _events(ask, Tail(ask, partitions, _starts(ask, name)), selection, form_of(ask), _rate(ask))
+    return StreamingResponse(
+        stream,
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+    )
+
+
+async def _events(
+    ask: Ask, tail: Tail, selection: Filter | None, form: Form, rate: int
+) -> AsyncIterator[str]:
+    holder = object()
+    try:
+        ask.console.tails.acquire_on_behalf_of_nowait(holder)
+    except anyio.WouldBlock:
+        yield _event("gone", "The console follows as many topics as it may; close another live tail first.")
+        return
+    try:
+        async for event in _followed(ask, tail, selection, form, rate):
+            yield event
+    except SparklogError as error:
+        yield _event("gone", inert_name(str(error)))
+    finally:
+        ask.console.tails.release_on_behalf_of(holder)
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(tail.close)
+
+
+async def _followed(
+    ask: Ask, tail: Tail, selection: Filter | None, form: Form, rate: int
+) -> AsyncIterator[str]:
+    rows = templates().get_template("_rows.html")
+    seen = shown = skipped = 0
+    allowance = 0.0
+    await ask.cluster.run(tail.begin)
+    is_new = True
+    while not ask.console.is_stopping:
+        new = await ask.cluster.run(tail.read)
+        seen += len(new.records) + new.skipped
+        wanted = new.records if selection is None else [one for one in new.records if selection.selects(one)]
+        allowance = min(rate * EVERY_S + allowance % 1, float(rate))
+        taken = wanted[max(0, len(wanted) - int(allowance)) :] if wanted else []
+        shown += len(taken)
+        skipped += len(wanted) - len(taken) + new.skipped
+        if taken:
+            html = rows.render(
+                rows=[record_shown(ask, one, form, PREVIEW_CHARACTERS) for one in reversed(taken)]
+            )
+            yield _event("rows", html)
+        if new.records or is_new:
+            at = await ask.cluster.run(tail.positions)
+            yield _event("told", json.dumps({"seen": seen, "shown": shown, "skipped": skipped, "at": at}))
+            is_new = False
+        else:
+            yield ":\n\n"  # a comment: it finds out that the browser is gone
+        await anyio.sleep(EVERY_S)
+
+
+def _event(name: str, text: str) -> str:
+    lines = text.splitlines() or [""]
+    return f"event: {name}\n" + "".join(f"data: {line}\n" for line in lines) + "\n"
+
+
+def _rate(ask: Ask) -> int:
+    return max(1, ask.number("rate", RATE, at_most=RATE_MAX))
+
+
+def _starts(ask: Ask, topic: str) -> dict[TopicPartition, int]:
+    """The positions of `at=0:123,1:45`; a part that is none is left out."""
+    found = {}
+    for part in ask.query("at").split(","):
+        partition, _, offset = part.partition(":")
+        if partition.isdecimal() and offset.isdecimal() and len(part) < 30:
+            found[TopicPartition(topic, int(partition))] = int(offset)
+    return found
+
+
+ROUTES = [get("/topics/{topic}/live", live), get("/topics/{topic}/tail", tail)]

@@ -1,0 +1,82 @@
+"""Transactions: those of all coordinators, one of them, and those that no coordinator will end."""
+
+from typing import Final
+
+from starlette.responses import Response
+
+from sparklog.client.admin import Admin
+from sparklog.client.admin_transactions import OpenTransaction, TransactionDescription, TransactionListing
+from sparklog.model import TopicPartition
+from sparklog_server.console.ask import Ask, Refused, get, post
+
+SHOWN_MAX: Final = 200
+LONGER_THAN_MS: Final = 900_000
+"""Brokers end older ones themselves (transaction.max.timeout.ms)."""
+STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Empty")
+
+
+async def transactions(ask: Ask) -> Response:
+    """The transactional ids with state and producer; on demand, hanging transactions."""
+    search, state, finds = ask.query("q"), ask.query("state"), ask.query("hanging") == "1"
+    states = [state] if state in STATES else []
+
+    def told(admin: Admin) -> tuple[list[TransactionListing], list[OpenTransaction] | None]:
+        listed = admin.list_transactions(states=states)
+        return listed, admin.find_hanging_transactions(longer_than_ms=LONGER_THAN_MS) if finds else None
+
+    listed, hanging = await ask.admin(told)
+    found = [one for one in listed if search.lower() in one.transactional_id.lower()]
+    return ask.page(
+        "transactions.html",
+        rows=found[:SHOWN_MAX],
+        count=len(found),
+        search=search,
+        state=state,
+        states=STATES,
+        hanging=hanging,
+    )
+
+
+async def transaction(ask: Ask) -> Response:
+    """One transactional id."""
+    name = ask.query("id")
+
+    def told(admin: Admin) -> TransactionDescription:
+        return admin.describe_transactions([name])[name]
+
+    return ask.page("transaction.html", told=await ask.admin(told))
+
+
+async def fence(ask: Ask) -> Response:
+    """Fence the producer of an id: its open transaction is aborted."""
+    name = ask.required("id", "the transactional id")
+    if ask.field("confirm") != "yes":
+        raise Refused("confirm that the producer is to be fenced")
+    await ask.cluster.change(lambda admin: admin.fence_producers([name]))
+    return ask.moved("/transaction", "The producer is fenced, and its open transaction is aborted.", id=name)
+
+
+async def abort(ask: Ask) -> Response:
+    """Write the abort marker of a hanging transaction to its partition."""
+    numbers = [ask.field(name) for name in ("partition", "producer", "epoch")]
+    coordinator = ask.field("coordinator", "0").removeprefix("-")
+    if not all(text.isdecimal() and len(text) < 20 for text in (*numbers, coordinator)):
+        raise Refused("a hanging transaction is named by partition, producer id and epoch")
+    at = TopicPartition(ask.required("topic", "the topic"), int(numbers[0]))
+    await ask.cluster.change(
+        lambda admin: admin.abort_transaction(
+            at,
+            producer_id=int(numbers[1]),
+            producer_epoch=int(numbers[2]),
+            coordinator_epoch=int(ask.field("coordinator", "0")),
+        )
+    )
+    return ask.moved("/transactions", f"The transaction is aborted in {at}.", hanging=1)
+
+
+ROUTES = [
+    get("/transactions", transactions),
+    get("/transaction", transaction),
+    post("/transaction/fence", fence),
+    post("/transactions/abort", abort),
+]

@@ -1,0 +1,122 @@
+"""Templates. Each expression in one passes `_finished`, which makes text inert, and is then escaped."""
+
+import json
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from time import time
+from typing import Final
+from urllib.parse import quote
+
+import jinja2
+from markupsafe import Markup, escape
+
+from sparklog import __version__
+from sparklog_server.console.shown import inert, inert_name
+
+_HERE: Final = Path(__file__).parent
+STATIC: Final = _HERE / "static"
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_DOC_CHARACTERS_MAX: Final = 4_000
+_THIN_SPACE: Final = "\N{NARROW NO-BREAK SPACE}"
+
+
+@cache
+def templates() -> jinja2.Environment:
+    """The templates of the console."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_HERE / "templates"),
+        autoescape=True,
+        finalize=_finished,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "exact": exact,
+        "url": url_part,
+        "number": number,
+        "size": size,
+        "at": at,
+        "ago": ago,
+        "data": data,
+        "lines": lines,
+        "doc": doc,
+    }
+    environment.globals["version"] = __version__
+    return environment
+
+
+def _finished(value: object) -> object:
+    """Text that is not markup yet as an inert name; None as nothing."""
+    if isinstance(value, Markup | int | float):
+        return value
+    return "" if value is None else inert_name(str(value))
+
+
+def exact(text: object) -> Markup:
+    """Text for an attribute that a form sends back: every character as it is, escaped."""
+    return escape("" if text is None else str(text))
+
+
+def lines(text: str) -> Markup:
+    """Text that `shown` has made inert and cut."""
+    return escape(text)
+
+
+def doc(text: str | None) -> Markup:
+    """Prose of a broker, on one line."""
+    told = inert(text or "")
+    return escape(told if len(told) <= _DOC_CHARACTERS_MAX else f"{told[:_DOC_CHARACTERS_MAX]}…")
+
+
+def url_part(text: object) -> Markup:
+    """Text as one part of an address."""
+    return Markup(quote(str(text), safe=""))  # noqa: S704 - percent-encoded, without any character of HTML
+
+
+def data(value: object) -> Markup:
+    """JSON for a `data-` attribute."""
+    return escape(json.dumps(value, separators=(",", ":")))
+
+
+def number(value: float | None) -> str:
+    """`12 345`, or a dash for None."""
+    if value is None:
+        return "–"
+    text = f"{value:,.1f}" if isinstance(value, float) and value % 1 and abs(value) < 100 else f"{value:,.0f}"
+    return text.replace(",", _THIN_SPACE)
+
+
+def size(value: float | None) -> str:
+    """Bytes with a unit, or a dash for None and for -1."""
+    if value is None or value < 0:
+        return "–"
+    for unit in _UNITS:
+        if value < 1024 or unit == _UNITS[-1]:
+            break
+        value /= 1024
+    return f"{value:.0f}{_THIN_SPACE}{unit}" if unit == "B" else f"{value:.1f}{_THIN_SPACE}{unit}"
+
+
+def at(time_ms: int) -> Markup:
+    """A time in UTC, or a dash for one that is not known or has no date."""
+    try:
+        moment = datetime.fromtimestamp(time_ms / 1000, UTC) if time_ms >= 0 else None
+    except (ValueError, OverflowError, OSError):
+        return escape(f"{time_ms} ms")
+    if moment is None:
+        return Markup("–")
+    text = f"{moment:%Y-%m-%d %H:%M:%S}.{time_ms % 1000:03d}"
+    return Markup('<time datetime="{}Z">{}</time>').format(text.replace(" ", "T"), text)
+
+
+def ago(time_ms: int) -> str:
+    """The age of a time: `3 s`, `12 min`, `5 h`, `9 d`."""
+    if time_ms < 0:
+        return "–"
+    seconds = max(0, int(time()) - time_ms // 1000)
+    for limit, divisor, unit in ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
+        if seconds < limit:
+            return f"{seconds // divisor}{_THIN_SPACE}{unit}"
+    return f"{seconds // 86_400}{_THIN_SPACE}d"

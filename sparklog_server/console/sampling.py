@@ -1,0 +1,113 @@
+"""Rates and lag over time, from offsets between samples. A sample is taken when a page asks for one and the
+last is older than `EVERY_S`, so a console that no browser looks at asks the cluster nothing.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Mapping
+from time import time
+from typing import Final
+
+import anyio
+
+from sparklog.client.admin import LATEST, Admin
+from sparklog.client.admin_topics import Topic
+from sparklog.model import TopicPartition
+from sparklog_server.console.clusters import Cluster
+
+EVERY_S: Final = 4.0
+SAMPLES_MAX: Final = 360
+PARTITIONS_MAX: Final = 20_000
+"""Partitions in one sample; a cluster with more is sampled in part, and the page says so."""
+SERIES_MAX: Final = 50
+"""Topics, and groups, that have a history at the same time."""
+BUSIEST: Final = 8
+_GAP_S: Final = 60.0
+"""After a pause of this length a history begins anew: a rate over it would hide its course."""
+
+
+class Samples:
+    """The histories that one identity sees."""
+
+    def __init__(self) -> None:
+        self._lock = anyio.Lock()
+        self._ends: dict[str, int] = {}
+        self._sampled_s = 0.0
+        self._total: deque[tuple[float, float]] = deque(maxlen=SAMPLES_MAX)
+        self._of_topics: OrderedDict[str, deque[tuple[float, float]]] = OrderedDict()
+        self._lags: OrderedDict[str, deque[tuple[float, dict[str, int]]]] = OrderedDict()
+        self.rates: dict[str, float] = {}
+        self.is_partial = False
+
+    async def total(self, cluster: Cluster) -> list[tuple[float, float]]:
+        """Records per second of the whole cluster, by time in seconds."""
+        await self._sample(cluster)
+        return list(self._total)
+
+    async def of_topic(self, cluster: Cluster, topic: str) -> list[tuple[float, float]]:
+        """Records per second of one topic; its history begins with the first call."""
+        if topic not in self._of_topics:
+            while len(self._of_topics) >= SERIES_MAX:
+                self._of_topics.popitem(last=False)
+            self._of_topics[topic] = deque(maxlen=SAMPLES_MAX)
+        self._of_topics.move_to_end(topic)
+        await self._sample(cluster)
+        return list(self._of_topics.get(topic, ()))
+
+    def busiest(self) -> list[tuple[str, float]]:
+        """The topics with the highest rates, in records per second."""
+        found = sorted(self.rates.items(), key=lambda pair: (-pair[1], pair[0]))[:BUSIEST]
+        return [(topic, rate) for topic, rate in found if rate > 0]
+
+    def lag(
+        self, group: str, lags: Mapping[TopicPartition, int | None]
+    ) -> list[tuple[float, dict[str, int]]]:
+        """Remember the lag of a group's partitions now; the history of the group, by time in seconds."""
+        if group not in self._lags:
+            while len(self._lags) >= SERIES_MAX:
+                self._lags.popitem(last=False)
+            self._lags[group] = deque(maxlen=SAMPLES_MAX)
+        self._lags.move_to_end(group)
+        history, now_s = self._lags[group], time()
+        if not history or now_s >= history[-1][0] + EVERY_S:
+            if history and now_s > history[-1][0] + _GAP_S:
+                history.clear()
+            history.append((now_s, {str(at): lag for at, lag in lags.items() if lag is not None}))
+        return list(history)
+
+    async def _sample(self, cluster: Cluster) -> None:
+        async with self._lock:
+            if time() < self._sampled_s + EVERY_S:
+                return
+            topics = await cluster.topics()
+            ends, self.is_partial = await cluster.admin(lambda admin: _ends(admin, topics))
+            now_s = time()
+            if self._ends and now_s <= self._sampled_s + _GAP_S:
+                elapsed_s = now_s - self._sampled_s
+                self.rates = {
+                    topic: max(0, end - self._ends[topic]) / elapsed_s
+                    for topic, end in ends.items()
+                    if topic in self._ends
+                }
+                self._total.append((now_s, sum(self.rates.values())))
+                for topic, history in self._of_topics.items():
+                    if topic in self.rates:
+                        history.append((now_s, self.rates[topic]))
+            else:
+                self._total.clear()
+                self._of_topics = OrderedDict((topic, deque(maxlen=SAMPLES_MAX)) for topic in self._of_topics)
+            self._ends, self._sampled_s = ends, now_s
+
+
+def _ends(admin: Admin, topics: Mapping[str, Topic]) -> tuple[dict[str, int], bool]:
+    """The sum of the end offsets of each topic, and whether some were left out."""
+    led = [
+        TopicPartition(topic.name, one.partition)
+        for topic in topics.values()
+        if not topic.is_internal
+        for one in topic.partitions
+        if one.leader >= 0
+    ]
+    sums: dict[str, int] = {}
+    for at, told in admin.list_offsets(dict.fromkeys(led[:PARTITIONS_MAX], LATEST)).items():
+        sums[at.topic] = sums.get(at.topic, 0) + told.offset
+    return sums, len(led) > PARTITIONS_MAX

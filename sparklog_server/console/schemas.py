@@ -1,0 +1,171 @@
+"""The schemas of values, `--schema TOPIC=FILE`: Avro from an `.avsc` file, Protobuf from a descriptor set.
+
+A value may begin with the prefix of a schema registry: a zero byte and a schema id of four bytes, for
+Protobuf also the path of the message within its file. The schema is always that of the option.
+"""
+
+import io
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from sparklog.errors import SettingsError
+
+Decode = Callable[[bytes], tuple[str, str]]
+"""Bytes to the name of the form and JSON; raises ValueError."""
+
+BYTES_MAX: Final = 1 << 20
+_PREFIX: Final = 5
+_PATH_BYTES_MAX: Final = 64
+_WITHOUT_WIDTH: Final = "an array of items without bytes, of which a short value may have endlessly many"
+
+
+def schemas(assignments: Sequence[str]) -> dict[str, Decode]:
+    """The decoders by topic; raises SettingsError."""
+    found: dict[str, Decode] = {}
+    for assignment in assignments:
+        topic, equals, place = assignment.partition("=")
+        file, _, message = place.partition(":")
+        if not equals or not topic or not file:
+            raise SettingsError(
+                f"--schema {assignment}: write TOPIC=FILE.avsc, or TOPIC=FILE.desc:MESSAGE of a "
+                f"descriptor set"
+            )
+        try:
+            content = Path(file).read_bytes()
+        except OSError as error:
+            raise SettingsError(f"--schema {assignment}: {error.strerror}") from None
+        try:
+            found[topic] = _protobuf(content, message) if message else _avro(content)
+        except ImportError:
+            raise SettingsError("--schema needs Avro and Protobuf: pip install 'sparklog[formats]'") from None
+        except SettingsError as error:
+            raise SettingsError(f"--schema {assignment}: {error}") from None
+    return found
+
+
+# -- Avro ----------------------------------------------------------------------------------------------------
+
+
+def _avro(content: bytes) -> Decode:
+    import fastavro
+    from fastavro.schema import SchemaParseException, UnknownType
+
+    try:
+        schema: Any = json.loads(content)
+        _check_widths(schema)
+        parsed = fastavro.parse_schema(schema)
+    except (ValueError, KeyError, TypeError, SchemaParseException, UnknownType) as error:
+        raise SettingsError(f"not an Avro schema: {error}") from None
+
+    def read(part: bytes) -> str:
+        stream = io.BytesIO(part)
+        value = fastavro.schemaless_reader(stream, parsed, None)
+        if stream.tell() < len(part):
+            raise ValueError(f"{len(part) - stream.tell()} bytes are left over")
+        return json.dumps(value, indent=2, ensure_ascii=False, default=_avro_text)
+
+    def decode(content: bytes) -> tuple[str, str]:
+        _check_size(content)
+        parts = (
+            [content[_PREFIX:], content] if content[:1] == b"\0" and len(content) >= _PREFIX else [content]
+        )
+        for part in parts:
+            try:
+                return "avro", read(part)
+            # The reader has no error of its own: of bytes that do not fit come those of struct, codecs,
+            # lists …
+            except Exception as error:
+                reason = f"{type(error).__name__}: {error}"
+        raise ValueError(reason)
+
+    return decode
+
+
+def _avro_text(value: object) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _check_widths(schema: Any) -> bool:
+    """Whether a value of the schema takes at least one byte; raises SettingsError for arrays of those that do
+    not.
+    """
+    if isinstance(schema, str):
+        return schema != "null"
+    if isinstance(schema, list):
+        for branch in schema:
+            _check_widths(branch)
+        return True  # the index of the branch
+    kind = schema["type"]
+    if kind == "record":
+        widths = [_check_widths(field["type"]) for field in schema["fields"]]
+        return any(widths)
+    if kind == "array":
+        if not _check_widths(schema["items"]):
+            raise SettingsError(_WITHOUT_WIDTH)
+        return True
+    if kind == "map":
+        _check_widths(schema["values"])
+        return True
+    if kind == "fixed":
+        return bool(schema["size"])
+    return _check_widths(kind)
+
+
+# -- Protobuf ------------------------------------------------------------------------------------------------
+
+
+def _protobuf(content: bytes, message: str) -> Decode:
+    from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
+    from google.protobuf.message import DecodeError
+
+    pool = descriptor_pool.DescriptorPool()
+    try:
+        for file in descriptor_pb2.FileDescriptorSet.FromString(content).file:
+            pool.Add(file)
+        kind = message_factory.GetMessageClass(pool.FindMessageTypeByName(message))
+    except (DecodeError, TypeError, KeyError) as error:
+        raise SettingsError(
+            f"not a descriptor set with {message} (protoc --include_imports --descriptor_set_out): {error}"
+        ) from None
+
+    def decode(content: bytes) -> tuple[str, str]:
+        _check_size(content)
+        try:
+            parsed = kind.FromString(_without_prefix(content))
+            return "protobuf", json_format.MessageToJson(
+                parsed, preserving_proto_field_name=True, ensure_ascii=False
+            )
+        except (DecodeError, json_format.Error, RecursionError, TypeError) as error:
+            raise ValueError(str(error)) from None
+
+    return decode
+
+
+def _without_prefix(content: bytes) -> bytes:
+    """A field never has the number 0, so a message never begins with a zero byte."""
+    if content[:1] != b"\0":
+        return content
+    at = _PREFIX
+    count, at = _zigzag(content, at)
+    for _ in range(min(count, _PATH_BYTES_MAX)):
+        _, at = _zigzag(content, at)
+    return content[at:]
+
+
+def _zigzag(content: bytes, at: int) -> tuple[int, int]:
+    raw = shift = 0
+    while at < len(content) and shift <= 28:
+        byte = content[at]
+        raw |= (byte & 0x7F) << shift
+        at += 1
+        shift += 7
+        if byte < 0x80:
+            return (raw >> 1) ^ -(raw & 1), at
+    raise ValueError("the prefix of the schema registry does not end")
+
+
+def _check_size(content: bytes) -> None:
+    if len(content) > BYTES_MAX:
+        raise ValueError(f"{len(content)} bytes are not decoded, only up to {BYTES_MAX}")

@@ -1,0 +1,127 @@
+"""Names, keys and values as inert text: no control character acts on a page, and nothing is endless."""
+
+import re
+from collections.abc import Callable
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+
+Form = Literal["auto", "json", "avro", "protobuf", "text", "hex"]
+FORMS: Final[tuple[Form, ...]] = ("auto", "json", "avro", "protobuf", "text", "hex")
+
+JSON_BYTES_MAX: Final = 2 << 20
+NAME_CHARACTERS_MAX: Final = 300
+_HEX_PER_LINE: Final = 16
+
+# Controls (C0, C1), soft hyphen, marks and overrides of direction, invisible and zero-width characters, line
+# and paragraph separators, interlinear annotations, tags, and lone surrogates.
+_ACTING: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
+    "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
+)
+_ACTING_IN_LINES: Final = re.compile(_ACTING.pattern.replace("\x00-\x1f", "\x00-\x08\x0b-\x1f"))
+
+
+class Shown(NamedTuple):
+    """Bytes as text: the form that was used, the text, the size in bytes (None for null), whether it is cut,
+    and why the wanted form does not fit.
+    """
+
+    form: str
+    text: str
+    size: int | None
+    is_cut: bool
+    problem: str = ""
+
+
+def inert(text: str, *, has_lines: bool = False) -> str:
+    r"""The text with `\x1b` or `\u202e` in place of each character that could act instead of being seen;
+    `has_lines` keeps line feeds and tabs.
+    """
+    return (_ACTING_IN_LINES if has_lines else _ACTING).sub(_escaped, text)
+
+
+def inert_name(text: str) -> str:
+    """A name on one line, cut with a note."""
+    if len(text) <= NAME_CHARACTERS_MAX:
+        return inert(text)
+    return f"{inert(text[:NAME_CHARACTERS_MAX])}… ({len(text)} characters)"
+
+
+def shown(
+    content: bytes | None,
+    form: Form,
+    limit: int,
+    decode: "Callable[[bytes], tuple[str, str]] | None" = None,
+) -> Shown:
+    """Bytes in this form, at most `limit` characters. `decode` is that of the schema, if one is given: the
+    name of its form, and JSON; it raises ValueError. `auto` takes the first of schema, JSON, text and hex
+    that fits.
+    """
+    if content is None:
+        return Shown("null", "null", None, False)
+    size = len(content)
+    if form in ("auto", "avro", "protobuf") and decode is not None:
+        try:
+            name, text = decode(content)
+            return _cut(name, text, size, limit)
+        except ValueError as error:
+            return _plain(content, limit)._replace(
+                problem=f"not as the schema says: {inert_name(str(error))}"
+            )
+    if form in ("avro", "protobuf"):
+        return _plain(content, limit)._replace(problem="no schema is given: sparklog console --schema")
+    if form == "json" or (form == "auto" and content[:1] in (b"{", b"[")):
+        try:
+            return _cut("json", pretty(content), size, limit)
+        except ValueError as error:
+            if form == "json":
+                return _plain(content, limit)._replace(problem=f"not JSON: {inert_name(str(error))}")
+    if form == "hex":
+        return _hex(content, limit)
+    return _plain(content, limit, is_forced=form == "text")
+
+
+def pretty(content: bytes) -> str:
+    """JSON with an indent of two; raises ValueError. Numbers and duplicate keys stay as they are written."""
+    if len(content) > JSON_BYTES_MAX:
+        raise ValueError(f"{len(content)} bytes are not read as JSON, only up to {JSON_BYTES_MAX}")
+    try:
+        msgspec.json.decode(content, type=msgspec.Raw)
+        return msgspec.json.format(content, indent=2).decode()
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ValueError(str(error)) from None
+
+
+def _plain(content: bytes, limit: int, *, is_forced: bool = False) -> Shown:
+    """Text if the bytes are UTF-8 and mostly printable, else hex."""
+    head = content[: limit * 4 + 4]
+    text = head.decode("utf-8", "replace")
+    if not is_forced:
+        # A character that the cut has split is at the end.
+        body = text[:-4] if len(head) < len(content) else text
+        if "\ufffd" in body or len(_ACTING_IN_LINES.findall(body)) * 4 > len(body):
+            return _hex(content, limit)
+    return _cut("text", text, len(content), limit, is_cut=len(head) < len(content))
+
+
+def _hex(content: bytes, limit: int) -> Shown:
+    """Lines of offset, bytes in hexadecimal, and the printable ones."""
+    rows = max(1, limit // 80)
+    lines = []
+    for at in range(0, min(len(content), rows * _HEX_PER_LINE), _HEX_PER_LINE):
+        part = content[at : at + _HEX_PER_LINE]
+        plain = "".join(chr(byte) if 0x20 <= byte < 0x7F else "·" for byte in part)
+        lines.append(f"{at:08x}  {part.hex(' '):<47}  {plain}")
+    return Shown("hex", "\n".join(lines), len(content), len(content) > rows * _HEX_PER_LINE)
+
+
+def _cut(form: str, text: str, size: int, limit: int, *, is_cut: bool = False) -> Shown:
+    return Shown(form, inert(text[:limit], has_lines=True), size, is_cut or len(text) > limit)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
