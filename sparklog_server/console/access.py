@@ -111,6 +111,11 @@ class Sessions:
         if session is not None:
             session.cluster.close()
 
+    def close(self) -> None:
+        """End all sessions."""
+        for session_id in list(self._open):
+            self.end(session_id)
+
     def _sweep(self) -> None:
         now_s = self._clock()
         for session_id in [one for one, session in self._open.items() if session.is_over(now_s)]:

@@ -80,6 +80,12 @@ class Console:
             return None
         return self.sessions.find(session_id) if self.own is None else self.own
 
+    def close(self) -> None:
+        """End every session, and close the console's own connections."""
+        self.sessions.close()
+        if self.own is not None:
+            self.own.cluster.close()
+
     def set_cookie(self, response: Response, name: str, value: str, seconds: int) -> None:
         """Set a cookie that no script reads and no other site sends in a form."""
         response.set_cookie(
@@ -136,9 +142,15 @@ class Ask:
         """A field of the form."""
         return self.form.get(name, [default])[0]
 
+    def either(self, name: str) -> str:
+        """A field of the form or, if that is empty, a parameter of the address, which has any character:
+        no field of HTML has NUL.
+        """
+        return self.field(name) or self.request.query_params.get(name, "")
+
     def required(self, name: str, what: str) -> str:
-        """A field of the form or, if it is there, a parameter of the address; Refused if it is empty."""
-        text = self.field(name) or self.request.query_params.get(name, "")
+        """As `either`; Refused if it is empty."""
+        text = self.either(name)
         if not text:
             raise Refused(f"{what} is empty")
         return text

@@ -1,6 +1,6 @@
 """The filter of records: an expression of JMESPath over one record, of which only a safe part is allowed.
 
-    value.delay > 15 && starts_with(key, 'UA')        headers.trace == 'a1'        !value
+    value.delay > 15 && starts_with(key, 'UA')        headers.trace == 'a1'        !(value.gone)
 
 The record is `{topic, partition, offset, timestamp, key, value, headers}`. A key, value or header that is
 JSON is that, other UTF-8 is text, other bytes are text in hexadecimal. Numbers, true, false and null behind

@@ -56,7 +56,7 @@ def _finished(value: object) -> object:
 
 def exact(text: object) -> Markup:
     """Text for an attribute that a form sends back: every character as it is, escaped."""
-    return escape("" if text is None else str(text))
+    return text if isinstance(text, Markup) else escape("" if text is None else str(text))
 
 
 def lines(text: str) -> Markup:

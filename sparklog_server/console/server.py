@@ -57,7 +57,10 @@ def serve(
     # The server stops by a signal, and then sends it again to the handler that was there before.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
-    server.run(sockets=[bound])
+    try:
+        server.run(sockets=[bound])
+    finally:
+        console.close()
     return 0
 
 

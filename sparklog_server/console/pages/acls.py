@@ -84,7 +84,7 @@ async def remove(ask: Ask) -> Response:
 
 
 def _rule(ask: Ask) -> AclRule:
-    kind, name = ask.required("type", "the type of the resource"), ask.field("name")
+    kind, name = ask.required("type", "the type of the resource"), ask.either("name")
     resource_type, resource_name = resource_in("cluster" if kind == "cluster" else f"{kind}:{name}")
     (operation,) = operations_in(ask.required("operation", "the operation"))[:1]
     return AclRule(
@@ -93,7 +93,7 @@ def _rule(ask: Ask) -> AclRule:
         principal_in(ask.required("principal", "the principal")),
         operation,
         "deny" if ask.field("permission") == "deny" else "allow",
-        ask.field("host") or "*",
+        ask.either("host") or "*",
         "prefixed" if ask.field("pattern") == "prefixed" else "literal",
     )
 

@@ -29,9 +29,9 @@ async def set_quota(ask: Ask) -> Response:
     key, text = ask.required("key", "the quota"), ask.field("value").strip()
     parts: dict[str, str | None] = {}
     for kind in _KINDS:
-        if ask.field(f"{kind}.default"):
+        if ask.either(f"{kind}.default"):
             parts[kind] = None
-        elif name := ask.field(kind):
+        elif name := ask.either(kind):
             parts[kind] = name
     if not parts:
         raise Refused("say whose quota it is: a user, a client id or an address")
