@@ -107,6 +107,7 @@ def console(
             f"{host} can be reached by others: give --certificate, --key and --login, or --insecure if "
             f"the network itself is trusted"
         )
+    decoders = read_schemas(schemas)
     bound = _bound(host, port)
     port = bound.getsockname()[1]
     served = Console(
@@ -115,7 +116,7 @@ def console(
         is_read_only=read_only,
         is_tls=certificate is not None,
         port=port,
-        schemas=read_schemas(schemas),
+        schemas=decoders,
     )
     hosts = (*LOOPBACK_HOSTS, *names) if is_loopback or names else ("*",)
     shown = f"[{host}]" if ":" in host else host

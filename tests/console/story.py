@@ -1,9 +1,14 @@
 """The main act of each page, the same in front of our broker and of a real Kafka."""
 
+import time
+from typing import Final
+
 import sparklog
 from sparklog.client.admin import Admin
 from sparklog.model import TopicPartition
 from tests.console.browser import Browser
+
+SEEN_S_MAX: Final = 20
 
 
 def topics(browser: Browser) -> None:
@@ -110,9 +115,11 @@ def transactions(browser: Browser, servers: str) -> None:
 def quotas(browser: Browser) -> None:
     """Set and remove a quota."""
     told = browser.post("/quotas", user="alice", key="producer_byte_rate", value="1000")
-    assert "user 'alice' producer_byte_rate" in told.text
+    assert "is set" in told.text
+    seen(browser, "/quotas", "user 'alice' producer_byte_rate")
     fields = {"key": "producer_byte_rate"}
-    assert "alice" not in browser.post("/quotas?user=alice", act="delete", **fields).text
+    assert "is removed" in browser.post("/quotas?user=alice", act="delete", **fields).text
+    seen(browser, "/quotas", "'alice' producer", is_there=False)
     browser.post("/quotas", 400, key="producer_byte_rate", value="1000")
     browser.post("/quotas", 400, user="alice", key="producer_byte_rate", value="-1")
 
@@ -120,13 +127,15 @@ def quotas(browser: Browser) -> None:
 def users(browser: Browser) -> None:
     """Add and remove a user."""
     told = browser.post("/users", user="bob", password="p", again="p", mechanism="SCRAM-SHA-512")
-    assert "bob SCRAM-SHA-512" in told.text
+    assert "The password of bob is set." in told.text
+    seen(browser, "/users", "bob SCRAM-SHA-512")
     assert (
         "differ"
         in browser.post("/users", 400, user="bob", password="p", again="q", mechanism="SCRAM-SHA-512").text
     )
     removed = browser.post("/users/remove?user=bob", mechanism="SCRAM-SHA-512")
-    assert "bob SCRAM" not in removed.text
+    assert "is removed" in removed.text
+    seen(browser, "/users", "bob SCRAM", is_there=False)
 
 
 def cluster(browser: Browser) -> None:
@@ -140,11 +149,19 @@ def cluster(browser: Browser) -> None:
     found = browser.get("/settings", q="num.io.threads").text
     assert "num.io.threads" in found
     changed = browser.post("/settings", broker="", shown="1", key="log.cleaner.threads", value="2", act="set")
-    assert "log.cleaner.threads 2" in changed.text
+    assert "log.cleaner.threads of all brokers is changed." in changed.text
+    seen(browser, "/settings", "log.cleaner.threads 2")
     browser.post("/settings", broker="", shown="1", key="log.cleaner.threads", act="delete")
     quorum = browser.get("/quorum").text
     assert "leader" in quorum
     assert "metadata.version" in quorum
+
+
+def seen(browser: Browser, path: str, text: str, *, is_there: bool = True) -> None:
+    """Wait until a page has a text, or has it no more: a broker learns of a change a moment later."""
+    until_s = time.monotonic() + SEEN_S_MAX
+    while (text in browser.get(path).text) is not is_there:
+        assert time.monotonic() < until_s, text
 
 
 def offsets(page: object, topic: str) -> list[int]:
