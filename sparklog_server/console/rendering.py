@@ -1,6 +1,7 @@
 """Templates. Each expression in one passes `_finished`, which makes text inert, and is then escaped."""
 
 import json
+import re
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -16,6 +17,7 @@ from sparklog_server.console.shown import inert, inert_name
 
 _HERE: Final = Path(__file__).parent
 STATIC: Final = _HERE / "static"
+_TAG: Final = re.compile(r"</?[a-z0-9]{1,10}(?: [^<>]{0,200})?>")
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _DOC_CHARACTERS_MAX: Final = 4_000
 _THIN_SPACE: Final = "\N{NARROW NO-BREAK SPACE}"
@@ -65,9 +67,14 @@ def lines(text: str) -> Markup:
 
 
 def doc(text: str | None) -> Markup:
-    """Prose of a broker, on one line."""
-    told = inert(text or "")
-    return escape(told if len(told) <= _DOC_CHARACTERS_MAX else f"{told[:_DOC_CHARACTERS_MAX]}…")
+    """Prose of a broker on one line, without the tags that Kafka's has."""
+    told = inert(_TAG.sub("", text or ""))[:_DOC_CHARACTERS_MAX]
+    pieces = [escape(piece) for piece in told.split("`")]
+    # Between two backticks is a word of the settings.
+    return Markup("").join(
+        Markup("<code>{}</code>").format(piece) if number % 2 else piece
+        for number, piece in enumerate(pieces)
+    )
 
 
 def url_part(text: object) -> Markup:

@@ -53,6 +53,8 @@ def shown(
     form: Form,
     limit: int,
     decode: "Callable[[bytes], tuple[str, str]] | None" = None,
+    *,
+    is_compact: bool = False,
 ) -> Shown:
     """Bytes in this form, at most `limit` characters. `decode` is that of the schema, if one is given: the
     name of its form, and JSON; it raises ValueError. `auto` takes the first of schema, JSON, text and hex
@@ -64,6 +66,8 @@ def shown(
     if form in ("auto", "avro", "protobuf") and decode is not None:
         try:
             name, text = decode(content)
+            if is_compact:
+                text = pretty(text.encode("utf-8", "replace"), is_compact=True)
             return _cut(name, text, size, limit)
         except ValueError as error:
             return _plain(content, limit)._replace(
@@ -73,7 +77,7 @@ def shown(
         return _plain(content, limit)._replace(problem="no schema is given: sparklog console --schema")
     if form == "json" or (form == "auto" and content[:1] in (b"{", b"[")):
         try:
-            return _cut("json", pretty(content), size, limit)
+            return _cut("json", pretty(content, is_compact=is_compact), size, limit)
         except ValueError as error:
             if form == "json":
                 return _plain(content, limit)._replace(problem=f"not JSON: {inert_name(str(error))}")
@@ -82,13 +86,13 @@ def shown(
     return _plain(content, limit, is_forced=form == "text")
 
 
-def pretty(content: bytes) -> str:
-    """JSON with an indent of two; raises ValueError. Numbers and duplicate keys stay as they are written."""
+def pretty(content: bytes, *, is_compact: bool = False) -> str:
+    """JSON with an indent of two, or on one line, its numbers as they are written; raises ValueError."""
     if len(content) > JSON_BYTES_MAX:
         raise ValueError(f"{len(content)} bytes are not read as JSON, only up to {JSON_BYTES_MAX}")
     try:
         msgspec.json.decode(content, type=msgspec.Raw)
-        return msgspec.json.format(content, indent=2).decode()
+        return msgspec.json.format(content, indent=0 if is_compact else 2).decode()
     except (msgspec.MsgspecError, RecursionError) as error:
         raise ValueError(str(error)) from None
 

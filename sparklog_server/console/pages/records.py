@@ -21,7 +21,7 @@ from sparklog_server.console.shown import FORMS, Form, Shown, shown
 
 LIMIT: Final = 50
 LIMIT_MAX: Final = 500
-PREVIEW_CHARACTERS: Final = 240
+PREVIEW_CHARACTERS: Final = 320
 WHOLE_CHARACTERS: Final = 64 * 1024
 HEADERS_SHOWN_MAX: Final = 100
 _ENCODINGS: Final = ("text", "json", "base64", "hex")
@@ -40,12 +40,16 @@ class RecordShown(NamedTuple):
 def record_shown(ask: Ask, record: ConsumerRecord, form: Form, limit: int) -> RecordShown:
     """A record with its parts as text; the schema of the topic is that of its values."""
     decode = ask.console.schemas.get(record.topic)
+    is_compact = limit == PREVIEW_CHARACTERS
     plain: Form = form if form in ("text", "hex", "json") else "auto"
     return RecordShown(
         record,
-        shown(record.key, plain, limit),
-        shown(record.value, form, limit, decode),
-        [(name, shown(value, plain, limit)) for name, value in record.headers[:HEADERS_SHOWN_MAX]],
+        shown(record.key, plain, limit, is_compact=is_compact),
+        shown(record.value, form, limit, decode, is_compact=is_compact),
+        [
+            (name, shown(value, plain, limit, is_compact=True))
+            for name, value in record.headers[:HEADERS_SHOWN_MAX]
+        ],
         max(0, len(record.headers) - HEADERS_SHOWN_MAX),
     )
 

@@ -1,7 +1,7 @@
 // Keys, charts, live tail, copied addresses. The pages work without it, except charts and the live tail.
 "use strict";
 (() => {
-  const ROWS_MAX = 500, CHART_EVERY_MS = 5000;
+  const ROWS_MAX = 500, CHART_EVERY_MS = 4500;
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
   // -- keys: `/` searches, `g` and a letter go to a page
