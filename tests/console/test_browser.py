@@ -101,10 +101,14 @@ def driver() -> Iterator[Driver]:
 
 
 def until(driver: Driver, what: Callable[[Driver], object]) -> object:
-    """Wait until something is true of the page."""
+    """Wait until something is true of the page, which may be replaced meanwhile."""
+    from selenium.common.exceptions import StaleElementReferenceException
     from selenium.webdriver.support.ui import WebDriverWait
 
-    return WebDriverWait(driver, WAIT_S, poll_frequency=0.05).until(what)
+    waiting = WebDriverWait(
+        driver, WAIT_S, poll_frequency=0.05, ignored_exceptions=[StaleElementReferenceException]
+    )
+    return waiting.until(what)
 
 
 def found(driver: Driver, selector: str) -> Driver:
