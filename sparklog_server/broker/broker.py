@@ -89,6 +89,7 @@ class Broker:
         self.buffer = sessions.buffer
         self.link_buffer = parts.links.buffer
         self.mute_changes = sessions.mute_changes
+        self.sent = sessions.sent
         self._context = Context(
             parts.live,
             parts.cluster_id,
@@ -137,6 +138,7 @@ class Broker:
         self._standing = BrokerLifecycle(
             self._context, parts.failed_directories, self._agenda, effects, trace
         )
+        self.observed = (self._context, sessions, self._standing)  # what `BrokerReport` reads
 
     @classmethod
     def open(

@@ -38,6 +38,7 @@ from sparklog_server.config.replica_settings import RESPONSE_BYTES_MAX
 from sparklog_server.metadata.image import MetadataDelta
 from sparklog_server.replica.fetcher import Fetcher, FetchLimits, SentFetch
 from sparklog_server.replica.follower import FollowedKey, Follower
+from sparklog_server.replica.isr import IsrState
 from sparklog_server.replica.isr_changes import check_in_sync, isr_committed, isr_refused
 from sparklog_server.replica.leader import Following, LeaderReplica
 from sparklog_server.replica.partition import Partition
@@ -421,14 +422,17 @@ class Replication:
         now: Instant,
     ) -> bool:
         """Take over the decision on one partition; False if it is to be proposed again."""
-        code = code_of(data.error_code)
+        code, rules = code_of(data.error_code), self._partitions.rules
         if code is ErrorCode.NONE:
+            rules.expands += leader.isr.state is IsrState.EXPANDING
+            rules.shrinks += leader.isr.state is IsrState.SHRINKING
             if data.leader_epoch == leader.leader_epoch:
                 isr = tuple([NodeId(node) for node in data.isr])
                 isr_committed(partition, leader, isr, data.partition_epoch, now)
             return True
         name: TopicPartition = partition.topic_partition
         self._trace("isr-not-changed", partition=str(name), reason=code.name)
+        rules.refused += 1
         if code in _REFUSED:
             isr_refused(partition, leader, now)
             return True

@@ -20,7 +20,7 @@ from sparklog_server.broker.dispatch_records import RECORDS
 from sparklog_server.broker.dispatch_transactions import TRANSACTIONS
 from sparklog_server.cli.main import main
 
-MODULES_MAX = 407
+MODULES_MAX = 409
 LATER = (
     "asyncio",
     "hmac",
