@@ -58,14 +58,14 @@ def cost(figures: harness.Figures, on: harness.Subject, off: harness.Subject, re
 
 
 def scrape(figures: harness.Figures, subject: harness.Subject, url: str) -> None:
-    with Admin(subject.bootstrap_servers) as admin:
+    with Admin(bootstrap_servers=subject.bootstrap_servers) as admin:
         admin.create_topics(
             [NewTopic(f"topic-{number}", partition_count=PARTITIONS) for number in range(TOPICS)]
         )
     for number in range(GROUPS):
         topic = f"topic-{number % TOPICS}"
         group = f"group-{number}"
-        with Consumer(subject.bootstrap_servers, group_id=group, enable_auto_commit=False) as consumer:
+        with Consumer(bootstrap_servers=subject.bootstrap_servers, group_id=group, enable_auto_commit=False) as consumer:
             partitions = [TopicPartition(topic, index) for index in range(PARTITIONS)]
             consumer.assign(partitions)
             consumer.commit(dict.fromkeys(partitions, 0))

@@ -20,7 +20,6 @@ from sparklog_server.daemon.transport import Transport
 HEAD_BYTES_MAX: Final = 8_192
 _RECEIVED_BYTES: Final = 16_384
 _SENT_PER_TURN: Final = 256 << 10
-_CR, _LF = 13, 10
 _REASONS: Final = {
     200: b"OK",
     400: b"Bad Request",
@@ -67,7 +66,7 @@ class HttpConnection:
         self._site = site
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
         self._is_head_only = False
-        self._last = 0  # the last byte received
+        self._tail = b""  # the last two bytes received
         self._body: Iterator[bytes] = iter(())
         self._unsent = memoryview(b"")
         self._events = READ
@@ -96,8 +95,8 @@ class HttpConnection:
             self.close()
             return
         received = bytes(buffer[:size])
-        if self._has_bare_newline(received):
-            self._refuse(400, "a line does not end in CR LF")
+        if not self._is_plain(received):
+            self._refuse(400, "a line does not end in CR LF, or goes on in the next one")
             return
         self.is_kept = False
         try:
@@ -106,10 +105,13 @@ class HttpConnection:
         except h11.RemoteProtocolError as error:
             self._refuse(error.error_status_hint or 400, str(error))
 
-    def _has_bare_newline(self, received: bytes) -> bool:
-        before, self._last = self._last, received[-1]
-        split = received[0] == _LF and before == _CR  # between two calls
-        return received.count(b"\n") != received.count(b"\r\n") + split
+    def _is_plain(self, received: bytes) -> bool:
+        """Whether each line ends in CR LF and none is folded: some servers read such heads in another way."""
+        joined = self._tail + received
+        is_split = self._tail[-1:] == b"\r" and received[:1] == b"\n"  # between two calls
+        self._tail = joined[-2:]
+        is_whole = received.count(b"\n") == received.count(b"\r\n") + is_split
+        return is_whole and b"\r\n " not in joined and b"\r\n\t" not in joined
 
     def _go_on(self) -> None:
         """Take the next request, if its head is whole."""
