@@ -112,7 +112,9 @@ def test_the_lag_of_a_group_and_the_bytes_that_it_read_are_those_of_its_consumer
         for number in range(10):
             producer.send("t", b"%d" % number, partition=0)
             producer.flush()
-    with Consumer(bootstrap_servers=node.bootstrap_servers, group_id="g", enable_auto_commit=False) as consumer:
+    with Consumer(
+        bootstrap_servers=node.bootstrap_servers, group_id="g", enable_auto_commit=False
+    ) as consumer:
         consumer.assign([TopicPartition("t", 0)])
         consumer.seek(TopicPartition("t", 0), 0)
         read = 0
@@ -141,7 +143,9 @@ def test_topics_and_groups_beyond_the_bounds_are_summed(tmp_path: Path) -> None:
             for name in ("a", "b", "b", "c"):
                 producer.send(name, b"x")
             producer.flush()
-        with Consumer(bootstrap_servers=node.bootstrap_servers, group_id="g", enable_auto_commit=False) as consumer:
+        with Consumer(
+            bootstrap_servers=node.bootstrap_servers, group_id="g", enable_auto_commit=False
+        ) as consumer:
             consumer.assign([TopicPartition("b", 0)])
             consumer.commit({TopicPartition("b", 0): 1})
         found = scrape(node.url)
