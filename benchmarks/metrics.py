@@ -1,5 +1,5 @@
-"""The cost of metrics: CPU of the broker per pipelined Produce with the HTTP listener on and off, and a scrape
-of 1 000 partitions and 100 groups.
+"""The cost of metrics: CPU of the broker per pipelined Produce with the HTTP listener on and off, and a
+scrape of 1 000 partitions and 100 groups.
 
 Two brokers run beside each other, and rounds on them alternate, so that what the machine does meanwhile
 meets both; the ratio is the median over the pairs. The scrape is measured by the node itself, as the time of its

@@ -53,6 +53,13 @@ class Histogram:
             self.buckets[bucket_of(duration_us)] += 1
             self.total_us += max(0, duration_us)
 
+    def add_several(self, duration_us: int, count: int) -> None:
+        """Count a duration so many times."""
+        if duration_us < 0:
+            duration_us = 0
+        self.buckets[TABLE[duration_us] if duration_us < _TABLE_US else bucket_of(duration_us)] += count
+        self.total_us += duration_us * count
+
     @property
     def count(self) -> int:
         """The number of durations."""

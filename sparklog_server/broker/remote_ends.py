@@ -39,11 +39,12 @@ class RemoteEnds:
         self._wanted: dict[TopicPartition, None] = {}
         self._asked: dict[NodeId, None] = {}
 
-    def end_of(self, topic_partition: TopicPartition) -> Offset | None:
+    def end_of(self, topic: str, index: int) -> Offset | None:
         """The high watermark of a partition as far as this node knows it; None if it must ask first."""
-        partition = self._context.partitions.find(*topic_partition)
+        partition = self._context.partitions.find(topic, index)
         if partition is not None:
             return partition.high_watermark
+        topic_partition = TopicPartition(topic, index)
         if len(self._wanted) < KNOWN_MAX:
             self._wanted[topic_partition] = None
         known = self._known.get(topic_partition)

@@ -1,15 +1,14 @@
 """The metrics of the groups and transactions that this node coordinates, with the lag of each group."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol, cast
+from collections.abc import Iterator
+from typing import Protocol, cast
 
-from sparklog.model import TopicPartition
 from sparklog_server import metrics
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.remote_ends import RemoteEnds
 from sparklog_server.broker.report_topics import AT_ONCE, slices
-from sparklog_server.metrics import OTHERS, Metric
+from sparklog_server.metrics import OTHERS
 from sparklog_server.metrics_text import Text, escaped, sample
 
 
@@ -21,18 +20,8 @@ class _GroupShard(Protocol):
     def committed_offsets(self, group_id: str) -> list[tuple[str, int, int]]: ...
 
 
-class _Row(NamedTuple):
-    """A committed offset with its labels as text; `lag` is None while the end of the log is not known."""
-
-    labels: str
-    offset: int
-    lag: int | None
-
-
-class _Sum(NamedTuple):
-    labels: str
-    offset: int
-    lag: int
+_Row = tuple[str, int, int | None]
+"""The labels of a committed offset as text, the offset, and the lag; None while the end is not known."""
 
 
 def group_report(text: Text, context: Context, ends: RemoteEnds) -> Iterator[str]:
@@ -49,7 +38,7 @@ class _Groups:
         self._states: Counter[str] = Counter()
         self._members: list[tuple[str, int]] = []
         self._rows: list[_Row] = []
-        self._sums: list[_Sum] = []
+        self._sums: dict[str, tuple[int, int]] = {}
         self._offsets = self._unknown = self._hidden = self._hidden_members = 0
         self._hidden_offset = self._hidden_lag = 0
 
@@ -76,29 +65,33 @@ class _Groups:
                 yield from self._take(group_id, offsets, is_shown=is_shown)
 
     def _take(self, group_id: str, offsets: list[tuple[str, int, int]], *, is_shown: bool) -> Iterator[str]:
-        group, topic_before, label = f'consumergroup="{escaped(group_id)}"', "", ""
-        offset_sum = lag_sum = 0
-        for number, (topic, partition, offset) in enumerate(offsets):
-            if topic != topic_before:
-                if topic_before and is_shown:
-                    self._sums.append(_Sum(label, offset_sum, lag_sum))
-                topic_before, label = topic, f'{group},topic="{escaped(topic)}"'
-                offset_sum = lag_sum = 0
-            end = self._ends.end_of(TopicPartition(topic, partition))
-            lag = None if end is None else max(0, end - offset)
-            self._unknown += lag is None
-            offset_sum += offset
-            lag_sum += lag or 0
+        """Count the committed offsets of one group, topic by topic."""
+        group, end_of, rows = f'consumergroup="{escaped(group_id)}"', self._ends.end_of, self._rows
+        for begin in range(0, len(offsets), AT_ONCE):
+            by_topic: dict[str, tuple[int, int]] = {}
+            topic_before = label = ""
+            for topic, partition, offset in offsets[begin : begin + AT_ONCE]:
+                if topic != topic_before:
+                    topic_before, label = topic, f'{group},topic="{escaped(topic)}",partition="'
+                end = end_of(topic, partition)
+                lag = None if end is None else end - offset if end > offset else 0
+                offset_sum, lag_sum = by_topic.get(topic, (0, 0))
+                by_topic[topic] = offset_sum + offset, lag_sum + (lag or 0)
+                self._unknown += lag is None
+                if is_shown:
+                    rows.append((f'{label}{partition}"', offset, lag))
+            self._sum(group, by_topic, is_shown=is_shown)
+            yield ""
+
+    def _sum(self, group: str, by_topic: dict[str, tuple[int, int]], *, is_shown: bool) -> None:
+        for topic, (offset, lag) in by_topic.items():
             if is_shown:
-                self._rows.append(_Row(f'{label},partition="{partition}"', offset, lag))
+                key = f'{group},topic="{escaped(topic)}"'
+                before, lag_before = self._sums.get(key, (0, 0))
+                self._sums[key] = before + offset, lag_before + lag
             else:
                 self._hidden_offset += offset
-                self._hidden_lag += lag or 0
-            if number % AT_ONCE == AT_ONCE - 1:
-                yield ""
-        if topic_before and is_shown:
-            self._sums.append(_Sum(label, offset_sum, lag_sum))
-        yield ""
+                self._hidden_lag += lag
 
     def told(self, text: Text) -> Iterator[str]:
         yield text.one(metrics.GROUPS, sum(self._states.values()))
@@ -112,23 +105,17 @@ class _Groups:
             yield "".join([sample(metric.name, metric.labels, (name,), count) for name, count in members])
         if self._hidden:
             yield sample(metric.name, metric.labels, (OTHERS,), self._hidden_members)
-        yield from self._family(text, metrics.GROUP_OFFSET, [(row.labels, row.offset) for row in self._rows])
-        yield from self._family(text, metrics.GROUP_LAG, [(row.labels, row.lag) for row in self._rows])
-        hidden = f'consumergroup="{OTHERS}",topic="{OTHERS}"'
-        offsets = [(one.labels, one.offset) for one in self._sums]
-        lags = [(one.labels, one.lag) for one in self._sums]
-        if self._hidden:
-            offsets.append((hidden, self._hidden_offset))
-            lags.append((hidden, self._hidden_lag))
-        yield from self._family(text, metrics.GROUP_OFFSET_SUM, offsets)
-        yield from self._family(text, metrics.GROUP_LAG_SUM, lags)
-
-    def _family(self, text: Text, metric: Metric, rows: Sequence[tuple[str, int | None]]) -> Iterator[str]:
-        yield text.head(metric)
-        for part in slices(rows):
-            yield "".join(
-                [f"{metric.name}{{{labels}}} {value}\n" for labels, value in part if value is not None]
-            )
+        for metric, at in ((metrics.GROUP_OFFSET, 1), (metrics.GROUP_LAG, 2)):
+            name = metric.name
+            yield text.head(metric)
+            for rows in slices(self._rows):
+                yield "".join([f"{name}{{{row[0]}}} {row[at]}\n" for row in rows if row[at] is not None])
+        hidden = f'consumergroup="{OTHERS}",topic="{OTHERS}"', (self._hidden_offset, self._hidden_lag)
+        sums = [*self._sums.items(), hidden] if self._hidden else list(self._sums.items())
+        for metric, at in ((metrics.GROUP_OFFSET_SUM, 0), (metrics.GROUP_LAG_SUM, 1)):
+            yield text.head(metric)
+            for part in slices(sums):
+                yield "".join([f"{metric.name}{{{labels}}} {values[at]}\n" for labels, values in part])
 
 
 def transaction_report(text: Text, context: Context) -> Iterator[str]:

@@ -229,13 +229,15 @@ def replica_report(text: Text, context: Context, shown: Shown) -> Iterator[str]:
     under_replicated = under_min = at_min = reassigning = offline = 0
     parked = watching = 0
     for part in slices(led):
-        for row in part:
-            under_replicated += _is_under_replicated(row)
-            under_min += _is_under_min_isr(row)
-            at_min += _is_at_min_isr(row)
-            reassigning += bool(row.image.adding_replicas or row.image.removing_replicas)
-            parked += len(row.partition.purgatory.heap)
-            watching += len(row.partition.purgatory.watchers)
+        for _, partition, image, leader in part:
+            in_sync, replicas = len(leader.isr.committed), len(image.replicas)
+            least = partition.in_sync_min if partition.in_sync_min < replicas else replicas
+            under_replicated += in_sync < replicas
+            under_min += in_sync < least
+            at_min += in_sync == least
+            reassigning += bool(image.adding_replicas or image.removing_replicas)
+            parked += len(partition.purgatory.heap)
+            watching += len(partition.purgatory.watchers)
         yield ""
     rows = shown.rows + shown.others
     for some in slices(rows):

@@ -149,7 +149,7 @@ class Sessions:
             self.close(session, f"not a Kafka frame: {error}")
             return
         if self.times is not None:
-            self.times.at_ns = now.mono_us * 1000
+            self.times.begin(now.mono_us, now.mono_us)
         for frame in frames:
             if session.is_closing or self.is_stopping:
                 break  # a record appended during a stop would come after the mark of the clean stop
@@ -161,7 +161,9 @@ class Sessions:
                 session.backlog.append(memoryview(bytearray(frame)))
                 session.backlog_bytes += len(frame)
             else:
-                self._serve(context, session, frame, now.mono_us, now)
+                self._serve(context, session, frame, now)
+        if self.times is not None:
+            self.times.flush()
         if session.framer.recycle() or session.backlog_bytes or session.held_bytes:
             self.memory.bound(session, now, self.close, self._mute)
 
@@ -215,9 +217,7 @@ class Sessions:
 
     # -- requests
 
-    def _serve(
-        self, context: Context, session: Session, frame: memoryview, received_us: Micros, now: Instant
-    ) -> None:
+    def _serve(self, context: Context, session: Session, frame: memoryview, now: Instant) -> None:
         """Run one request."""
         if (
             session.authentication is not None
@@ -269,8 +269,13 @@ class Sessions:
                 session.held_by is not None or len(session.owed) >= self._in_flight_max
             ):
                 self._mute(session)
-        if self.times is not None:
-            self.times.served(call, request, answer, received_us)
+        times = self.times
+        if times is not None:
+            is_next = times.run_left and times.run_key == call.api_key << 8 | call.version
+            if is_next and type(answer) is not Parked:
+                times.run_left -= 1
+            else:
+                times.served(call, request, answer)
 
     def _refuse_version(self, session: Session, unsupported: UnsupportedVersion, now: Instant) -> None:
         """Answer ApiVersions in version 0 with the supported versions (KIP-511); for any other API close
@@ -406,14 +411,16 @@ class Sessions:
             replying.rest(session)
             return
         if self.times is not None:
-            self.times.resumed()
+            self.times.begin(session.waits_from_us)
         session.is_muted, turn_bytes_max = False, min(replying.turn_bytes + SESSION_TURN_BYTES, TURN_BYTES)
         while session.backlog and not session.is_muted and not session.is_closing and not self.is_stopping:
             frame = session.backlog.popleft()
             session.backlog_bytes -= len(frame)
-            self._serve(context, session, frame, session.waits_from_us, now)
+            self._serve(context, session, frame, now)
             if replying.turn_bytes > turn_bytes_max:
                 replying.rest(session)
+        if self.times is not None:
+            self.times.flush()
         self.memory.count(session, now)
         if not session.is_muted and self.memory.starves(session):
             session.is_muted = True
