@@ -2,8 +2,8 @@
 scrape of 1 000 partitions and 100 groups.
 
 Two brokers run beside each other, and rounds on them alternate, so that what the machine does meanwhile
-meets both; the ratio is the median over the pairs. The scrape is measured by the node itself, as the time of its
-pieces (`sparklog_scrape_seconds`), and at the client; the loop by the histogram of its turns.
+meets both; the ratio is the median over the pairs. The scrape is measured by the node itself, as the time of
+its pieces (`sparklog_scrape_seconds`), and at the client; the loop by the histogram of its turns.
 
     python -m benchmarks.metrics
 """
