@@ -2,6 +2,7 @@
 the clients of Kafka nothing.
 """
 
+import re
 import signal
 import socket
 import ssl
@@ -313,3 +314,22 @@ def test_a_secure_node_asks_for_a_user_of_the_cluster(tmp_path: Path) -> None:
         assert ask("/metrics", "nobody:x") == 401
         assert ask("/metrics", f"admin:{password}") == 200
         assert ask("/metrics", f"admin:{password}") == 200  # without another computation
+
+
+def test_a_cluster_on_one_machine_names_the_http_address_of_each_node(tmp_path: Path) -> None:
+    with BrokerProcess(
+        *("--nodes", "2", "--base-port", "0", "--data-dir", str(tmp_path / "c")),
+        *("--set", "sparklog.http.listener=http://127.0.0.1:0"),
+        verb=("cluster", "start"),
+    ) as process:
+        line = process.stdout.readline()
+        found = re.fullmatch(r"ready cluster=\S+ nodes=2 listen=\S+ pids=\S+ http=(\S+),(\S+)\n", line)
+        assert found is not None, line
+        scrapes = [scrape(url) for url in found.groups()]
+        assert sum(one.total("kafka_brokers") for one in scrapes) == 2
+        assert (
+            sum(one.total("kafka_controller_kafkacontroller_activecontrollercount") for one in scrapes) == 1
+        )
+        assert sum(one.total("kafka_server_raftchannelmetrics_request_total") for one in scrapes) > 0
+        code, _, err = process.end(signal.SIGTERM)
+    assert (code, "Traceback" in err) == (0, False)
