@@ -62,7 +62,8 @@ class BrokerReport:
 
     def ended(self, now: Instant) -> None:
         """After a report: ask other brokers for what the next one needs; a turn of the broker must follow."""
-        self._ends.ask(now)
+        if not self._sessions.is_stopping:
+            self._ends.ask(now)
 
     def _memory(self, text: Text) -> Iterator[str]:
         context, sessions = self._context, self._sessions

@@ -19,8 +19,10 @@ import h11
 
 from sparklog_server.broker.report import BrokerReport
 from sparklog_server.config.listeners import Listener, joined
+from sparklog_server.daemon.admission import ACCEPT_AGAIN_S, OUT_OF_RESOURCES
 from sparklog_server.daemon.http_connection import HttpConnection
 from sparklog_server.daemon.http_metrics import MetricsPage, Refusals
+from sparklog_server.daemon.jobs import Jobs
 from sparklog_server.daemon.pump import Pump, Serving, read_clock
 from sparklog_server.daemon.reactor import Reactor
 from sparklog_server.daemon.transport import PlainTransport, Transport
@@ -64,17 +66,19 @@ class HttpListener:
         self.listener = listener
         self._bound = bound
         self._broker = broker
-        self._pump = pump
         self._reactor = reactor
         self._after = after
         self._connections: dict[HttpConnection, None] = {}
         self._handshakes: Handshakes | None = None
-        self._is_swept = False
+        self._is_swept = self._is_ended = False
         self._checking = 0
+        self._jobs = Jobs(reactor.post)  # of its own: no scrape waits for compaction, nor the other way round
         self._refusals = Refusals()
         context, sessions, standing = broker.observed
         self._report = BrokerReport(context, sessions, standing)
-        self._page = MetricsPage(self._report, pump, reactor, self._refusals, context.partitions.directories)
+        self._page = MetricsPage(
+            self._report, pump, reactor, self._jobs, self._refusals, context.partitions.directories
+        )
         self._login: BasicLogin | None = None
         if listener.is_encrypted and not listener.is_loopback:
             from sparklog_server.broker import basic_login
@@ -87,10 +91,11 @@ class HttpListener:
         """Accept connections from now on; `handshakes` is for TLS."""
         self._handshakes = handshakes
         self._bound.listen(BACKLOG)
-        self._reactor.watch(self._bound.fileno(), self._accept)
+        self._watch()
 
     def end(self) -> None:
         """Accept no more connections, and close all."""
+        self._is_ended = True
         self._reactor.forget(self._bound.fileno())
         self._bound.close()
         if self._handshakes is not None:
@@ -100,14 +105,23 @@ class HttpListener:
 
     # -- connections
 
+    def _watch(self) -> None:
+        if not self._is_ended:
+            self._reactor.watch(self._bound.fileno(), self._accept)
+
     def _accept(self, _events: int) -> None:
         for _ in range(ACCEPTED_PER_TURN):
             try:
                 connected, address = self._bound.accept()
             except BlockingIOError:
                 return
-            except OSError:
-                return  # the peer has closed it, or descriptors are short: the clients of Kafka come first
+            except OSError as error:
+                if error.errno in OUT_OF_RESOURCES:
+                    # The clients of Kafka come first. An immediate retry would only use CPU.
+                    self._reactor.forget(self._bound.fileno())
+                    self._after(ACCEPT_AGAIN_S, self._watch)
+                    return
+                continue  # the peer closed before the connection was accepted
             shaking = 0 if self._handshakes is None else len(self._handshakes)
             if len(self._connections) + shaking >= CONNECTIONS_MAX and not self._displace():
                 self.refused("connections")
@@ -215,7 +229,7 @@ class HttpListener:
             self._answer(connection, 503, "too many logins at once\n")
         else:
             self._checking += 1
-            self._pump.run(
+            self._jobs.run(
                 self._login.job(*credentials), partial(self._checked, connection, *credentials, then)
             )
 

@@ -13,7 +13,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Final, NamedTuple
 
 from sparklog.kernels import implementation
@@ -21,6 +21,7 @@ from sparklog_server import metrics
 from sparklog_server.broker.report import BrokerReport
 from sparklog_server.broker.report_requests import WINDOW_US
 from sparklog_server.daemon.http_connection import HttpConnection
+from sparklog_server.daemon.jobs import Jobs
 from sparklog_server.daemon.pump import Pump, read_clock
 from sparklog_server.daemon.reactor import Reactor
 from sparklog_server.histogram import Histogram, Window, merged, quantiles_us
@@ -53,6 +54,7 @@ class _Figures(NamedTuple):
 
     process: dict[metrics.Metric, float]
     disks: dict[str, tuple[int, int]]  # total and free bytes by log directory
+    version: str
 
 
 class _Rendering:
@@ -92,12 +94,14 @@ class MetricsPage:
         report: BrokerReport,
         pump: Pump,
         reactor: Reactor,
+        jobs: Jobs,
         refusals: Refusals,
         directories: Sequence[ReplicaDirectory],
     ) -> None:
         self._report = report
         self._pump = pump
         self._reactor = reactor
+        self._jobs = jobs
         self._refusals = refusals
         self._directories = directories
         self._is_rendering = False
@@ -128,7 +132,7 @@ class MetricsPage:
         self._is_rendering = True
         self._make_room()
         paths = [one.log_dir.path for one in self._directories if one.error is None]
-        self._pump.run(partial(_figures, paths), partial(self._measured, rendering))
+        self._jobs.run(partial(_figures, paths), partial(self._measured, rendering))
 
     def _make_room(self) -> None:
         self._held = [one for one in self._held if not one.is_read]
@@ -142,7 +146,7 @@ class MetricsPage:
                     connection.close()
 
     def _measured(self, rendering: _Rendering, result: object) -> None:
-        figures = result if isinstance(result, _Figures) else _Figures({}, {})
+        figures = result if isinstance(result, _Figures) else _Figures({}, {}, "unknown")
         self._step(rendering, self._pieces(rendering.text, figures))
 
     def _step(self, rendering: _Rendering, pieces: Iterator[str]) -> None:
@@ -150,13 +154,14 @@ class MetricsPage:
         if not any(one.is_open for one in rendering.waiting):
             self._ended(rendering)  # every scraper has left
             return
+        began_cpu_ns = time.thread_time_ns()
         began_ns = now_ns = time.monotonic_ns()
         while now_ns - began_ns < STEP_NS:
             piece = next(pieces, None)
             if piece is None:
                 rendering.add(rendering.text.end)
                 rendering.flush()
-                rendering.spent_ns += time.monotonic_ns() - began_ns
+                rendering.spent_ns += time.thread_time_ns() - began_cpu_ns
                 self._scrapes += 1
                 self._spent_ns = rendering.spent_ns
                 self._reactor.post(partial(self._ended, rendering))
@@ -164,17 +169,16 @@ class MetricsPage:
             if piece:
                 rendering.add(piece)
             now_ns = time.monotonic_ns()
-        rendering.spent_ns += now_ns - began_ns
+        rendering.spent_ns += time.thread_time_ns() - began_cpu_ns
         self._reactor.post(partial(self._step, rendering, pieces))
 
     def _ended(self, rendering: _Rendering) -> None:
-        """Answer a few connections in each turn; the last turn begins the next rendering."""
-        now_us = read_clock().mono_us
-        for _ in range(min(4, len(rendering.waiting))):
+        """Answer a connection in each turn; the last turn begins the next rendering."""
+        if rendering.waiting:
             connection = rendering.waiting.pop()
             rendering.readers.append(connection)
-            connection.respond(200, rendering.chunks, content_type=rendering.text.content_type, now_us=now_us)
-        if rendering.waiting:
+            now_us, text = read_clock().mono_us, rendering.text
+            connection.respond(200, rendering.chunks, content_type=text.content_type, now_us=now_us)
             self._reactor.post(partial(self._ended, rendering))
             return
         self._held.append(rendering)
@@ -189,6 +193,7 @@ class MetricsPage:
     def _pieces(self, text: Text, figures: _Figures) -> Iterator[str]:
         idle = self._idle.part()
         yield from self._report.told(text, idle, read_clock())
+        yield text.several(metrics.BUILD_INFO, [((figures.version, implementation()), 1)])
         yield from self._daemon(text, idle)
         for metric, value in figures.process.items():
             yield text.one(metric, value)
@@ -203,7 +208,6 @@ class MetricsPage:
 
     def _daemon(self, text: Text, idle: float) -> Iterator[str]:
         pump, pools = self._pump, self._pump.pools
-        yield text.several(metrics.BUILD_INFO, [((_version(), implementation()), 1)])
         yield text.one(metrics.NETWORK_IDLE, idle) + text.one(metrics.HANDLER_IDLE, idle)
         yield text.several(metrics.CONNECTIONS, [((name, "0"), pump.counts[name]) for name in pump.begun])
         yield text.several(
@@ -250,7 +254,9 @@ class _Idle:
         return min(1.0, (now[1] - self._before[1]) / passed_ns) if passed_ns else 1.0
 
 
+@cache
 def _version() -> str:
+    """The release; the first call takes some tens of milliseconds."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -268,7 +274,7 @@ def _figures(paths: Sequence[str]) -> _Figures:
         except OSError:
             continue
         disks[path] = disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
-    return _Figures(_process(), disks)
+    return _Figures(_process(), disks, _version())
 
 
 def _process() -> dict[metrics.Metric, float]:
