@@ -9,7 +9,7 @@ STANDIN_SOURCES := $(wildcard tests/spark/differential/java/org/apache/spark/kaf
 COPY_JARS := mvn -q -B org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies -DincludeScope=runtime
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jars node chromium demo notebooks test test-beside test-rest test-long spark-versions lint bench fuzz docs wheels
+.PHONY: help setup jars node chromium prometheus demo notebooks test test-beside test-rest test-long spark-versions lint bench fuzz docs wheels
 
 help:
 	@echo 'make setup      virtual environment, compiled kernels, JARs for demo and tests; quick when nothing changed'
@@ -24,7 +24,7 @@ help:
 	@echo 'make docs       write what is generated from the code: settings pages and samples; check links'
 	@echo 'make wheels     dist/: a compiled wheel and a pure one for places without a compiler'
 
-setup: $(KERNELS) jars node chromium
+setup: $(KERNELS) jars node chromium prometheus
 
 # Compat mode: an editable install by import hook would hide pyspark_sparklog from Spark, which looks for `pyspark_*` in directories.
 # A settled environment is not asked again; a changed pyproject.toml is.
@@ -84,6 +84,15 @@ chromium: .deb/chromium/.installed
 	 && apt-get download -qq $$(apt-get install --print-uris -qq --no-install-recommends chromium chromium-driver 2>/dev/null | sed -E "s/^[^ ]+ ([^_]+)_.*/\1/" ; echo chromium chromium-common chromium-driver) >../install.log 2>&1 \
 	 && for archive in *.deb; do dpkg -x $$archive .. || exit 1; done; then rm -rf ../archives; touch ../.installed; \
 	 else echo 'make setup: could not fetch Chromium (.deb/chromium/install.log tells why): its tests are skipped' >&2; fi
+
+# Prometheus with promtool, unpacked without root: where there is no apt its tests are skipped.
+prometheus: .deb/.prometheus
+
+.deb/.prometheus:
+	@mkdir -p .deb
+	@if ! command -v apt-get >/dev/null || ! command -v dpkg >/dev/null; then echo 'make setup: no apt, so no Prometheus in .deb: its tests are skipped' >&2; \
+	 elif (cd .deb && apt-get -q download prometheus >download.log 2>&1 && for file in prometheus_*.deb; do dpkg -x $$file . && rm $$file; done); then touch $@; \
+	 else echo 'make setup: could not download Prometheus (.deb/download.log tells why): its tests are skipped' >&2; fi
 
 define fetch
 @mkdir -p .jars

@@ -4,6 +4,8 @@ conf/broker.properties    every setting with an effect, its default commented ou
 docs/settings.md          every key of brokers and topics, with a description
 docs/limits.md            every bound, its default, and the behaviour at the bound
 docs/spark-options.md     every option of format("sparklog")
+docs/metrics.md           every metric of /metrics
+conf/grafana/*.json       the boards for Grafana
 """
 
 import re
@@ -13,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from docs import limits, spark_options
+from docs import boards, limits, metrics_page, spark_options
 from sparklog_server.config.client_metrics import CLIENT_METRICS_KEYS
 from sparklog_server.config.client_metrics import DEFAULTS as CLIENT_METRICS_DEFAULTS
 from sparklog_server.config.group_keys import DEFAULTS as GROUP_DEFAULTS
@@ -61,6 +63,8 @@ def generated() -> dict[Path, str]:
         docs / "settings.md": _page(),
         docs / "limits.md": limits.page(),
         docs / "spark-options.md": spark_options.page(),
+        docs / "metrics.md": metrics_page.page(),
+        **{PROJECT / "conf" / "grafana" / f"{name}.json": boards.text(name) for name in boards.BOARDS},
     }
 
 

@@ -11,6 +11,7 @@ from sparklog_server.config.settings import broker_keys
 from sparklog_server.controller import alterations, names, topics
 from sparklog_server.controller import client_quotas as quotas
 from sparklog_server.coordinator.group import classic_join, subscriptions
+from sparklog_server.daemon import http_connection, http_listener, http_metrics
 from sparklog_server.log import ballast, cuts, producer_state, validate
 from sparklog_server.replica import replica_moves as moving
 from sparklog_server.replica import sessions as replica_sessions
@@ -195,6 +196,34 @@ STORAGE = [
     ),
     Limit(
         "sparklog.partitions.max", "CreateTopics and CreatePartitions are refused with POLICY_VIOLATION (44)."
+    ),
+    Limit(
+        "sparklog.metrics.topics.max",
+        'Further topics have no series of their own on `/metrics`: they are summed under `topic="(others)"`.',
+    ),
+    Limit(
+        "sparklog.metrics.partitions.max",
+        "Topics with further partitions have no series of their own on `/metrics`, as above.",
+    ),
+    Limit(
+        "sparklog.metrics.groups.max",
+        "Further groups have no series of their own on `/metrics`: they are summed under "
+        '`consumergroup="(others)"`.',
+    ),
+    Limit(
+        "HTTP connections",
+        "The one that has waited longest for its next request is closed; else the new one.",
+        http_listener.CONNECTIONS_MAX,
+    ),
+    Limit(
+        "the head of an HTTP request, in bytes",
+        "It is answered with 431 and the connection is closed.",
+        http_connection.HEAD_BYTES_MAX,
+    ),
+    Limit(
+        "renderings of `/metrics` that slow clients hold, in bytes",
+        "The clients that read the oldest one are disconnected.",
+        http_metrics.HELD_BYTES_MAX,
     ),
     Limit(
         "sparklog.open.files.max",

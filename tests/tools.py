@@ -45,3 +45,11 @@ def require_spark_connector() -> None:
             f"no connector JARs in {SPARK_KAFKA_JARS}: `make jars` fetches them with Maven and compiles "
             f"their stand-in"
         )
+
+
+def require_debian(name: str) -> Path:
+    """A program of a Debian package that `make setup` unpacked, or no test."""
+    path = PROJECT / ".deb" / "usr" / "bin" / name
+    if not path.exists():
+        pytest.skip(f"no {name} in .deb: `make setup` unpacks Debian's package where there is apt")
+    return path

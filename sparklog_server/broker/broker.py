@@ -92,6 +92,7 @@ class Broker:
         self.is_authenticated = sessions.is_authenticated
         self.link_buffer = parts.links.buffer
         self.mute_changes = sessions.mute_changes
+        self.sent = sessions.sent
         self._context = Context(
             parts.live,
             parts.cluster_id,
@@ -144,6 +145,7 @@ class Broker:
         self._standing = BrokerLifecycle(
             self._context, parts.failed_directories, self._agenda, effects, trace
         )
+        self.observed = (self._context, sessions, self._standing)  # what `BrokerReport` reads
 
     @classmethod
     def open(

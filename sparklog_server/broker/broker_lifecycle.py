@@ -105,7 +105,7 @@ class BrokerLifecycle:
         self._awaits_beat = False  # a heartbeat has no answer yet
         self._wants_beat = False  # another one is to follow at once
         self._is_heard = False  # a heartbeat was answered
-        self._is_recovered = True  # the logs are open
+        self.is_recovered = True  # the logs are open
         self._left: Callable[[Instant], None] | None = None  # set once the broker is to stop
         self._leave_until_us: Micros | None = None
         self._silent_until_us: Micros | None = None
@@ -116,7 +116,7 @@ class BrokerLifecycle:
         self, registration: BrokerRegistrationRequest, now: Instant, *, is_recovered: bool = True
     ) -> None:
         """Register; ready follows by itself, but not before `recovered` if the logs are not open yet."""
-        self._is_recovered = is_recovered
+        self.is_recovered = is_recovered
         if not self._is_alone:
             timeout_ms = self._context.settings.initial_broker_registration_timeout_ms
             self._register_until_us = Micros(now.mono_us + timeout_ms * 1000)
@@ -127,9 +127,14 @@ class BrokerLifecycle:
 
     def recovered(self, now: Instant) -> None:
         """The logs are open: ask at once to be unfenced."""
-        self._is_recovered = True
+        self.is_recovered = True
         if self._context.broker_epoch >= 0:
             self.beat(now)
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether the broker is to stop, and its leaderships are moved away first."""
+        return self._left is not None
 
     @property
     def _is_alone(self) -> bool:
@@ -386,7 +391,7 @@ class BrokerLifecycle:
             broker_id=self._context.settings.node_id,
             broker_epoch=self._context.broker_epoch,
             current_metadata_offset=self._context.image.offset,
-            want_fence=not self._is_recovered or (not self._is_alone and self._is_stalled(now)),
+            want_fence=not self.is_recovered or (not self._is_alone and self._is_stalled(now)),
             want_shut_down=self._left is not None,
             offline_log_dirs=list(offline_log_dirs),
             cordoned_log_dirs=None if cordoned is None else list(cordoned),

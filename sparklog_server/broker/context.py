@@ -244,6 +244,11 @@ class Context:
             self._consumer_sessions = ConsumerSessions(self.settings.fetch_session_slots, self._entropy)
         return self._consumer_sessions
 
+    @property
+    def cached_consumer_sessions(self) -> "ConsumerSessions | None":
+        """The fetch sessions of consumers, if there were any."""
+        return self._consumer_sessions
+
     def suspected(self, now: Instant) -> frozenset[NodeId]:
         """The brokers that Metadata leaves out at the moment."""
         if not self.suspects:

@@ -9,7 +9,7 @@ request on another. Links does no I/O; it reconnects only when the next request 
 decides about pauses.
 """
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Final, Protocol
@@ -61,6 +61,15 @@ class Logins(Protocol):
         """The login for a new link to a controller, or to another broker; None without SASL."""
 
 
+class LinkTraffic:
+    """The traffic of the links of one purpose, in requests and bytes."""
+
+    __slots__ = ("received_bytes", "requests", "responses", "sent_bytes")
+
+    def __init__(self) -> None:
+        self.requests = self.responses = self.sent_bytes = self.received_bytes = 0
+
+
 class _Request(msgspec.Struct, eq=False):
     message: Message
     then: Answered
@@ -95,6 +104,8 @@ class Links:
         self._by_id: dict[LinkId, _Link] = {}
         self._by_use: dict[tuple[Address, str], _Link] = {}
         self._numbers = count(1)
+        self.traffic: defaultdict[str, LinkTraffic] = defaultdict(LinkTraffic)
+        """By purpose."""
         self._buffers: ReceiveBuffers | None = None
         self._answers: list[tuple[Answered, Message | Loss]] = []
         self.logins: Logins | None = None
@@ -166,7 +177,8 @@ class Links:
         link = self._by_id.get(link_id)
         if link is None:
             return
-        connection = link.connection
+        connection, traffic = link.connection, self.traffic[link_id.purpose]
+        traffic.received_bytes += size
         was_ready = connection.is_ready
         try:
             answers = connection.received(size)
@@ -175,6 +187,7 @@ class Links:
             self._effects.append(Disconnect(link_id, reason, is_at_once=True))
             self._end(link, Loss.UNUSABLE)
             return
+        traffic.responses += len(answers)
         self._answered(answers, Loss.UNUSABLE)
         if not was_ready and connection.is_ready:
             connection.begin_lifetime(now.mono_us, link_id.number & 0xFF)
@@ -247,9 +260,11 @@ class Links:
             one = link.waiting.popleft()
             try:
                 connection.request(one.message, one, one.deadline, version_max=one.version_max)
+                self.traffic[link.id.purpose].requests += 1
             except (BrokerError, ValueError):
                 self._answer(one.then, Loss.UNSUPPORTED)
         if output := connection.take_output():
+            self.traffic[link.id.purpose].sent_bytes += sum(map(len, output))
             self._effects.append(SendTo(link.id, output))
 
     def _end(self, link: _Link, loss: Loss) -> None:

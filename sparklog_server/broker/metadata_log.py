@@ -44,6 +44,7 @@ class MetadataLog:
         self.image = MetadataImage()
         self.end_offset = Offset(0)
         self.deltas: list[MetadataDelta] = []
+        self.unclean_elections = 0  # since the start
         self._raft = raft
         self._snapshots = snapshots
         self._ahead: ReadAhead | None = None  # until something is published
@@ -93,6 +94,11 @@ class MetadataLog:
         self._ahead = None
         self._snapshots.grown(size)
         if delta.after.offset != self.image.offset:
+            if self.image.offset >= 0:  # else the delta is that of a start
+                self.unclean_elections += sum(
+                    one.after.is_recovering and one.before is not None and not one.before.is_recovering
+                    for one in delta.partitions_changed
+                )
             self.image = delta.after
             self.deltas.append(delta)
 

@@ -38,6 +38,9 @@ _RESIGNING_US: Final = 200_000
 """How long a stop waits at most for the voters that it tells of the end of the epoch."""
 
 
+_COMMITS_KEPT: Final = 32
+
+
 class Port(Peers, Protocol):
     """The way to other nodes: to those of the quorum, and to brokers that the controller suspects."""
 
@@ -83,6 +86,11 @@ class Quorum:
         self.deltas: Final = self.log.deltas
         self.committed: Final[Replies] = []
         self.deadline_us: Micros | None = None  # when `tick` is wanted: changes with each call
+        self.commits: list[int] = []
+        """How long, in us, the latest decisions of this node took until they were committed."""
+        self._undecided: tuple[Offset, Micros] | None = (
+            None  # the end of a decision that is measured, and its time
+        )
         self._resigning_until_us: Micros | None = None
         self._snapshots = snapshots
         self._controller = controller
@@ -209,6 +217,8 @@ class Quorum:
             self.committed.append((then, refused_here(command)))
             return
         self._active.propose(command, then, principal, now)
+        if self._undecided is None:
+            self._undecided = self.log_end_offset, now.mono_us
         self._settle(now)
         self.deadline_us = self._deadline()
 
@@ -229,6 +239,9 @@ class Quorum:
             or self.raft.state.in_flight.deadline() is None
         ):
             self._resigning_until_us = None
+        if self._undecided is not None and self._undecided[0] <= self.high_watermark:
+            self.commits = [*self.commits[1 - _COMMITS_KEPT :], now.mono_us - self._undecided[1]]
+            self._undecided = None
         self._snapshots.begin_due(self.image, now)
         self.deadline_us = self._deadline()
 

@@ -38,6 +38,7 @@ from sparklog_server.config.replica_settings import RESPONSE_BYTES_MAX
 from sparklog_server.metadata.image import MetadataDelta
 from sparklog_server.replica.fetcher import Fetcher, FetchLimits, SentFetch
 from sparklog_server.replica.follower import FollowedKey, Follower
+from sparklog_server.replica.isr import IsrState
 from sparklog_server.replica.isr_changes import check_in_sync, isr_committed, isr_refused
 from sparklog_server.replica.leader import Following, LeaderReplica
 from sparklog_server.replica.partition import Partition
@@ -61,7 +62,7 @@ _AWAITS_METADATA: Final = (
     ErrorCode.INVALID_REQUEST,
     ErrorCode.NEW_LEADER_ELECTED,
 )
-Proposed = dict[tuple[Uuid, int], tuple[Partition, LeaderReplica]]
+Proposed = dict[tuple[Uuid, int], tuple[Partition, LeaderReplica, IsrState]]
 
 
 class Replication:
@@ -362,7 +363,7 @@ class Replication:
             if leader is None or not leader.isr.is_changing:
                 continue
             topic_id, index = partition.log.topic_id, partition.topic_partition.partition
-            proposed[topic_id, index] = partition, leader
+            proposed[topic_id, index] = partition, leader, leader.isr.state
             if topic_id not in topics:
                 topics[topic_id] = AlterPartitionRequestTopicData(topic_id=topic_id, partitions=[])
             topics[topic_id].partitions.append(self._proposal(leader, index))
@@ -408,7 +409,7 @@ class Replication:
                         del undecided[Uuid(topic.topic_id), data.partition_index]
         else:
             self._trace("isr-not-changed", reason=code_of(reply.error_code).name, count=len(proposed))
-        for partition, leader in undecided.values():
+        for partition, leader, _ in undecided.values():
             if partition.leader is leader and leader.isr.is_changing:
                 self._noted.proposals[partition] = None
                 self._alter_again_us = Micros(now.mono_us + _ALTER_RETRY_US)
@@ -417,18 +418,22 @@ class Replication:
         self,
         partition: Partition,
         leader: LeaderReplica,
+        change: IsrState,
         data: AlterPartitionResponsePartitionData,
         now: Instant,
     ) -> bool:
         """Take over the decision on one partition; False if it is to be proposed again."""
-        code = code_of(data.error_code)
+        code, rules = code_of(data.error_code), self._partitions.rules
         if code is ErrorCode.NONE:
+            rules.expands += change is IsrState.EXPANDING
+            rules.shrinks += change is IsrState.SHRINKING
             if data.leader_epoch == leader.leader_epoch:
                 isr = tuple([NodeId(node) for node in data.isr])
                 isr_committed(partition, leader, isr, data.partition_epoch, now)
             return True
         name: TopicPartition = partition.topic_partition
         self._trace("isr-not-changed", partition=str(name), reason=code.name)
+        rules.refused += 1
         if code in _REFUSED:
             isr_refused(partition, leader, now)
             return True

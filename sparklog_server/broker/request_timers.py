@@ -29,6 +29,10 @@ class RequestTimers:
         self._sequence = 0
         self._swept_at = _SWEPT_FROM
 
+    def __len__(self) -> int:
+        """The timers, some of which may be those of answered requests."""
+        return len(self._heap)
+
     def park(self, waiting: Waiting, timeout_ms: int, now: Instant) -> None:
         """Answer the request with `waiting.expired` after `timeout_ms`, unless it is answered before."""
         waiting.call.waiting = waiting

@@ -23,6 +23,7 @@ from sparklog_server.security import ANONYMOUS
 from sparklog_server.security.hosts import host_of
 
 if TYPE_CHECKING:
+    from sparklog_server.broker.api_times import ApiTimes
     from sparklog_server.broker.session_authentication import SessionAuthentication
 
 Used = tuple[int, int, int]
@@ -37,7 +38,8 @@ class Call(msgspec.Struct, eq=False):
     `answer` is None until it is known, and empty once it is sent; it takes `answer_bytes` of memory.
     `waiting` is the waiter of a parked request, `used` the usage that counts towards the quotas of its
     client, and `principal` the one that the request is authorized for. A call with `forwarding` came in an
-    Envelope: its API, version, correlation id and principal are those of the request inside.
+    Envelope: its API, version, correlation id and principal are those of the request inside. `times` counts
+    a parked request, if times are measured, that was served until `served_us` and took `spent_us` by then.
     """
 
     session: "Session"
@@ -51,6 +53,9 @@ class Call(msgspec.Struct, eq=False):
     waiting: "Waiting | None" = None
     used: "Used | None" = None
     forwarding: "Forwarding | None" = None
+    times: "ApiTimes | None" = None
+    served_us: int = 0
+    spent_us: int = 0
 
 
 _BROKER_PRINCIPAL: Final = "User:BROKER"
@@ -103,7 +108,9 @@ class Session:
         "peer_address",
         "principal",
         "throttled_until_us",
+        "times",
         "unread_bytes",
+        "waits_from_us",
     )
 
     def __init__(
@@ -133,6 +140,7 @@ class Session:
         self.unread_bytes = 0  # of answers that the client has not read
         self.backlog: deque[memoryview] = deque()
         self.backlog_bytes = 0
+        self.waits_from_us = Micros(0)  # when the first frame of the backlog came
         self.held_by: Call | None = None
         self.held_bytes = 0  # of an incomplete frame and the backlog, as last counted
         self.is_muted = False
@@ -142,6 +150,7 @@ class Session:
             False  # not served until its client has read its replies, or other sessions have had their turn
         )
         self.throttled_until_us: Micros | None = None  # it has exceeded its quota
+        self.times: ApiTimes | None = None  # of its last request, if times are measured
 
     @property
     def has_request_in_flight(self) -> bool:

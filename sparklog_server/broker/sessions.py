@@ -39,6 +39,7 @@ from sparklog_server.security import NotLoaded
 
 if TYPE_CHECKING:
     from sparklog_server.broker.authentication import Authentication
+    from sparklog_server.broker.request_times import RequestTimes
 
 _NO_CONTROLLERS: Final[tuple[Handlers, Mapping[int, int]]] = ({}, {})
 
@@ -78,6 +79,11 @@ class Sessions:
         self._in_flight_max = connections.sparklog_session_in_flight_max
         self._receive_buffer = receive_buffer
         self._spare_buffers = spare_buffers()
+        self.times: RequestTimes | None = None
+        if live.settings.http.listener is not None:
+            from sparklog_server.broker import request_times  # only where they are shown
+
+            self.times = request_times.RequestTimes(quotas.work_ns)
         self._by_id: dict[SessionId, Session] = {}
         self._resumable: list[Session] = []
 
@@ -85,6 +91,11 @@ class Sessions:
     def receive_buffers(self) -> tuple[bytearray, ...]:
         """The buffers that frames are received in, and that later frames reuse."""
         return (self._receive_buffer, *self._spare_buffers)
+
+    @property
+    def queued(self) -> int:
+        """The whole requests that wait on muted sessions."""
+        return sum(len(session.backlog) for session in self._by_id.values())
 
     def stop(self) -> None:
         """Serve no more requests."""
@@ -137,16 +148,22 @@ class Sessions:
         except DecodeError as error:
             self.close(session, f"not a Kafka frame: {error}")
             return
+        if self.times is not None:
+            self.times.begin(now.mono_us, now.mono_us)
         for frame in frames:
             if session.is_closing or self.is_stopping:
                 break  # a record appended during a stop would come after the mark of the clean stop
             if self.replying.turn_bytes > SESSION_TURN_BYTES:
                 self.replying.rest(session)
             if session.is_muted:
+                if not session.backlog:
+                    session.waits_from_us = now.mono_us
                 session.backlog.append(memoryview(bytearray(frame)))
                 session.backlog_bytes += len(frame)
             else:
                 self._serve(context, session, frame, now)
+        if self.times is not None:
+            self.times.flush()
         if session.framer.recycle() or session.backlog_bytes or session.held_bytes:
             self.memory.bound(session, now, self.close, self._mute)
 
@@ -157,6 +174,12 @@ class Sessions:
         session = self._by_id.get(session_id)
         if session is not None:
             self.replying.unread(session, size, now, has_read=has_read)
+
+    def sent(self, session_id: SessionId, duration_us: int) -> None:
+        """The responses of a session were sent, of which the socket had not taken all at once."""
+        session = self._by_id.get(session_id)
+        if session is not None and session.times is not None:
+            session.times.send.add(duration_us)
 
     def disconnected(self, session_id: SessionId) -> Session | None:
         """End a session whose connection is closed; its parked requests are dropped when they are woken or
@@ -251,6 +274,13 @@ class Sessions:
                 session.held_by is not None or len(session.owed) >= self._in_flight_max
             ):
                 self._mute(session)
+        times = self.times
+        if times is not None:
+            is_next = times.run_left and times.run_key == call.api_key << 8 | call.version
+            if is_next and type(answer) is not Parked:
+                times.run_left -= 1
+            else:
+                times.served(call, request, answer)
 
     def _refuse_version(self, session: Session, unsupported: UnsupportedVersion, now: Instant) -> None:
         """Answer ApiVersions in version 0 with the supported versions (KIP-511); for any other API close
@@ -287,8 +317,12 @@ class Sessions:
             and (throttled := self._quotas.charged(call, message, chunks, now)) is not None
         ):
             chunks = encode_reply(throttled, call.api_key, call.version, call.correlation_id)
+            if self.times is not None and session.throttled_until_us is not None:
+                self.times.throttled(call, session.throttled_until_us - now.mono_us)
             if not session.is_muted:
                 self._mute(session)  # the response first, then the mute (KIP-219)
+        if call.times is not None and self.times is not None:
+            self.times.ended(call, call.times, now)
         size = retain(chunks) if len(chunks) > 1 else len(chunks[0]) + CHUNK_BYTES
         self.replying.turn_bytes += size
         if not session.owed:
@@ -383,6 +417,8 @@ class Sessions:
         if replying.turn_bytes > TURN_BYTES:
             replying.rest(session)
             return
+        if self.times is not None:
+            self.times.begin(session.waits_from_us)
         session.is_muted, turn_bytes_max = False, min(replying.turn_bytes + SESSION_TURN_BYTES, TURN_BYTES)
         while session.backlog and not session.is_muted and not session.is_closing and not self.is_stopping:
             frame = session.backlog.popleft()
@@ -390,6 +426,8 @@ class Sessions:
             self._serve(context, session, frame, now)
             if replying.turn_bytes > turn_bytes_max:
                 replying.rest(session)
+        if self.times is not None:
+            self.times.flush()
         self.memory.count(session, now)
         if not session.is_muted and self.memory.starves(session):
             session.is_muted = True

@@ -17,6 +17,7 @@ from .access_settings import AccessSettings, check_access
 from .cleaner_settings import CleanerSettings
 from .connection_settings import ConnectionSettings
 from .group_settings import GroupDefaults
+from .http_settings import HttpSettings, http_listener_of
 from .internal_topic_settings import InternalTopicSettings
 from .keys import Key, Kind, Update, fields_of
 from .kinds import boolean as _boolean
@@ -347,6 +348,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     sasl: SaslSettings = SaslSettings()
     tls: TlsSettings = TlsSettings()
     quotas: QuotaSettings = QuotaSettings()
+    http: HttpSettings = HttpSettings()
+    http_listener: Listener | None = None
     of_listeners: Mapping[str, str] = msgspec.field(default_factory=dict)
     """The texts of keys with a listener's prefix, those set while running included."""
 
@@ -416,6 +419,7 @@ PARTS: dict[str, type[msgspec.Struct]] = {
     "sasl": SaslSettings,
     "tls": TlsSettings,
     "quotas": QuotaSettings,
+    "http": HttpSettings,
 }
 """The fields of `BrokerSettings` that hold a struct of settings."""
 
@@ -477,6 +481,7 @@ def _connected(settings: BrokerSettings, *, is_insecure_allowed: bool) -> Broker
     )
     check_together(settings)
     check_access(settings.access)
+    http = http_listener_of(settings.http, endpoints.listeners, is_insecure_allowed=is_insecure_allowed)
     connected = msgspec.structs.replace(
         settings,
         controller_listener_names=controller_names,
@@ -484,6 +489,7 @@ def _connected(settings: BrokerSettings, *, is_insecure_allowed: bool) -> Broker
         advertised_listeners=endpoints.advertised,
         inter_broker_listener_name=endpoints.inter_broker_name,
         protocols=endpoints.protocols,
+        http_listener=http,
     )
     check_roles(connected)
     check_tls(connected)

@@ -181,6 +181,8 @@ class WithTls(Protocol):
     def of_listeners(self) -> Mapping[str, str]: ...
     @property
     def listeners(self) -> tuple[Listener, ...]: ...
+    @property
+    def http_listener(self) -> Listener | None: ...
 
 
 class WithLinks(WithTls, Protocol):
@@ -218,6 +220,8 @@ def tls_of(settings: WithTls, listener: str) -> TlsSettings:
     is_sasl = any(one.name == listener and one.protocol == "SASL_SSL" for one in settings.listeners)
     if is_sasl:
         own.setdefault("ssl_client_auth", "none")
+    elif settings.http_listener is not None and listener == settings.http_listener.name:
+        own.setdefault("ssl_client_auth", "requested")  # its users have passwords too
     return msgspec.structs.replace(settings.tls, **own) if own else settings.tls
 
 
@@ -251,16 +255,21 @@ def linked_listeners(settings: WithLinks) -> set[str]:
     return {name for name in names if is_encrypted(settings.protocols.get(name, "PLAINTEXT"))}
 
 
+def encrypted_listeners(settings: WithTls) -> list[Listener]:
+    """The listeners with TLS, that of HTTP included."""
+    http = settings.http_listener
+    listeners = settings.listeners if http is None else (*settings.listeners, http)
+    return [one for one in listeners if one.is_encrypted]
+
+
 def needs_certificates(settings: WithLinks) -> bool:
     """Whether the node has a connection with TLS."""
-    return any(one.is_encrypted for one in settings.listeners) or bool(linked_listeners(settings))
+    return bool(encrypted_listeners(settings) or linked_listeners(settings))
 
 
 def check_tls(settings: WithTls) -> None:
     """Raises SettingsError for a listener whose keys contradict each other or name no certificate."""
-    for listener in settings.listeners:
-        if not listener.is_encrypted:
-            continue
+    for listener in encrypted_listeners(settings):
         from sparklog.tls.keys import check_store_type
 
         tls = tls_of(settings, listener.name)

@@ -20,7 +20,13 @@ from sparklog.tls.contexts import client_context, server_context
 from sparklog.tls.keys import TlsKeys
 from sparklog.tls.stores import Material, blocks, read_material
 from sparklog_server.config.settings import BrokerSettings
-from sparklog_server.config.tls_settings import TlsSettings, linked_listeners, stores_of, tls_of
+from sparklog_server.config.tls_settings import (
+    TlsSettings,
+    encrypted_listeners,
+    linked_listeners,
+    stores_of,
+    tls_of,
+)
 from sparklog_server.daemon.jobs import Done, Job
 from sparklog_server.security.principals import PrincipalRules
 
@@ -50,7 +56,7 @@ class Certificates:
         self._refused: dict[str, str] = {}
         self._is_running = False
         self._next: BrokerSettings | None = None  # to read when the job is done
-        self._served = {one.name for one in settings.listeners if one.is_encrypted}
+        self._served = {one.name for one in encrypted_listeners(settings)}
         self._linked = linked_listeners(settings)
         self._known = settings
         self._by_listener = {

@@ -60,6 +60,9 @@ class Owner(Protocol):
     def taken(self, connection: "Connection") -> None:
         """Called when the peer has read some of the bytes queued for it."""
 
+    def sent(self, connection: "Connection") -> None:
+        """Called when the last chunk has left since `sends_from_us`."""
+
     def unread(self, connection: "Connection", size: int, *, has_read: bool) -> None:
         """Called with the bytes of memory that wait for the peer; `has_read` if the socket has taken some
         since the last call.
@@ -113,6 +116,7 @@ class Connection:
         "is_half_closed",
         "listener",
         "peer_host",
+        "sends_from_us",
         "session",
         "transport",
     )
@@ -131,6 +135,7 @@ class Connection:
         self.peer_host = peer_host
         # On the monotonic clock, when bytes last arrived or, while a reply is unsent, left.
         self.active_us = 0
+        self.sends_from_us = 0  # since when chunks are unsent, if that is measured
         self.is_half_closed = False  # the peer has ended its stream while the connection was muted
         self.transport = transport
         self._reactor = reactor
@@ -173,12 +178,15 @@ class Connection:
         """Whether chunks are unsent."""
         return bool(self._waiting)
 
-    def flush(self) -> None:
-        """Send queued chunks, unless earlier bytes still wait for the socket or the disk."""
+    def flush(self) -> bool:
+        """Send queued chunks, unless earlier bytes still wait for the socket or the disk; returns whether
+        some are unsent.
+        """
         if self._events & WRITE or self._awaited is not None:
             self._settle()
         else:
             self._send()
+        return self._waiting != []
 
     def mute(self, *, is_muted: bool) -> None:
         """Stop reading, or resume it. The socket is watched on: while a client waits for its reply, no bytes
@@ -291,6 +299,8 @@ class Connection:
                 self._owner.unreadable(unread.file, _failure(unread.file, error))
         except StorageError as error:
             self.close(str(error))
+        if self.sends_from_us and not self._waiting:
+            self._owner.sent(self)
         self._settle(has_sent=self._waiting_bytes < waiting_bytes)
 
     def _send_first(self) -> int:

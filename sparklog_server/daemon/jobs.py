@@ -94,6 +94,8 @@ class Jobs:
         self._used: dict[SessionId, tuple[float, float]] = {}  # processor seconds, and when they were counted
         self._sequence = 0
         self._threads = 0
+        self.running = 0
+        self.done = 0  # jobs that have ended
 
     def run(
         self,
@@ -112,6 +114,11 @@ class Jobs:
         if self._threads < THREADS:
             self._threads += 1
             Thread(target=self._serve, name=f"job {self._threads}", daemon=True).start()
+
+    @property
+    def waiting(self) -> int:
+        """The jobs that wait for a thread or for memory."""
+        return len(self._begun) + len(self._ready) + len(self._small) + len(self._large)
 
     # -- the next job
 
@@ -190,6 +197,7 @@ class Jobs:
             while work is None:
                 self._changed.wait()
                 work = self._pop()
+            self.running += 1
         is_going_on = work.steps is not None
         begun_s = time.thread_time()
         result: object
@@ -206,6 +214,8 @@ class Jobs:
             result, is_done = _told(error), True
         with self._changed:
             self._charge(work.session, time.thread_time() - begun_s)
+            self.running -= 1
+            self.done += is_done
             if is_going_on:
                 self._going_on -= 1
                 self._changed.notify()

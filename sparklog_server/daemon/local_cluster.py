@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from sparklog.errors import SettingsError
 from sparklog.model import Millis
 from sparklog_server.broker.formatting import format_node, initial_controllers
+from sparklog_server.config.http_settings import of_node
 from sparklog_server.config.load import Loaded, load
 from sparklog_server.config.quorum_settings import BOOTSTRAP_KEY
 from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_properties, render_properties
@@ -54,7 +55,8 @@ def open_cluster(
     reserve: Reserve,
 ) -> LocalCluster:
     """Open the cluster in `directory`, or format one of `count` nodes. Clients reach node n at
-    `base_port` + n - 1; the controllers listen on the ports behind. 0 takes free ports.
+    `base_port` + n - 1; the controllers listen on the ports behind. 0 takes free ports. The port of an HTTP
+    listener in `assignments` goes up from node to node.
 
     Raises SettingsError, DirectoryRefused, StorageError, and what `reserve` raises.
     """
@@ -85,6 +87,7 @@ def open_cluster(
             [
                 *replication_defaults(count),
                 *assignments,
+                *of_node(assignments, index, reserve),
                 *_assignments(directory, index + 1, ports[index], at),
             ],
         )

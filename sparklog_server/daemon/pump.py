@@ -41,9 +41,13 @@ from sparklog_server.security.principals import UNKNOWN, Identity
 if TYPE_CHECKING:
     import ssl
 
+    from sparklog_server.broker.broker_lifecycle import BrokerLifecycle
+    from sparklog_server.broker.context import Context
+    from sparklog_server.broker.sessions import Sessions
     from sparklog_server.daemon.certificates import Certificates
     from sparklog_server.daemon.newcomers import Unauthenticated
     from sparklog_server.daemon.peers import Peers
+    from sparklog_server.histogram import Histogram
 
 
 class Serving(Protocol):
@@ -60,6 +64,8 @@ class Serving(Protocol):
     def is_stopping(self) -> bool: ...
     @property
     def is_ready(self) -> bool: ...
+    @property
+    def observed(self) -> "tuple[Context, Sessions, BrokerLifecycle]": ...
     def start(self, now: Instant) -> list[Effect]: ...
     def connected(
         self,
@@ -76,6 +82,7 @@ class Serving(Protocol):
     def disconnected(self, session_id: SessionId, now: Instant) -> list[Effect]: ...
     def has_request_in_flight(self, session_id: SessionId) -> bool: ...
     def is_authenticated(self, session_id: SessionId) -> bool: ...
+    def sent(self, session_id: SessionId, duration_us: int) -> None: ...
     def link_buffer(self, link: LinkId) -> memoryview | None: ...
     def link_received(self, link: LinkId, size: int, now: Instant) -> list[Effect]: ...
     def link_lost(self, link: LinkId, loss: Loss, now: Instant) -> list[Effect]: ...
@@ -124,7 +131,8 @@ class Pump:
         self._heard: Connection | None = None  # the connection that sent bytes last
         self._shared_until_us = 0
         self.connections: dict[SessionId, Connection] = {}
-        self._counts: Counter[str] = Counter()  # of connections by listener
+        self.counts: Counter[str] = Counter()  # of connections by listener
+        self.begun: Counter[str] = Counter()  # since the start
         self._broker = broker
         self._reactor = reactor
         self._trace = trace
@@ -140,6 +148,7 @@ class Pump:
         self.certificates: Certificates | None = None
         self._syncer = Syncer(disk, reactor.post, self._synced)
         self._peers: Peers | None = None
+        self.is_measured = False  # the times of sends
         self._last_session = 0
         self._lost: list[SessionId] = []
         self._unread: dict[SessionId, tuple[int, bool]] = {}  # not yet reported to the broker
@@ -189,7 +198,8 @@ class Pump:
             session, transport, listener, peer_host, self._reactor, self
         )
         connection.active_us = now.mono_us
-        self._counts[listener] += 1
+        self.counts[listener] += 1
+        self.begun[listener] += 1
         address = f"{peer_host}:{peer_port}"
         self._carry_out(
             self._broker.connected(session, listener, address, now, identity.principal, identity.groups), now
@@ -228,7 +238,7 @@ class Pump:
         if failure:
             self._trace("reply-aborted", peer=connection.peer_host, reason=failure)
         del self.connections[connection.session]
-        self._counts[connection.listener] -= 1
+        self.counts[connection.listener] -= 1
         if connection is self._heard:
             self._heard = None
         self._lost.append(connection.session)
@@ -238,6 +248,12 @@ class Pump:
     def taken(self, connection: Connection) -> None:
         """The peer has read some of the bytes queued for it."""
         connection.active_us = time.monotonic_ns() // 1000
+
+    def sent(self, connection: Connection) -> None:
+        """The peer has taken the chunks that the socket did not take at once."""
+        duration_us = time.monotonic_ns() // 1000 - connection.sends_from_us
+        connection.sends_from_us = 0
+        self._broker.sent(connection.session, duration_us)
 
     def unread(self, connection: Connection, size: int, *, has_read: bool) -> None:
         """`size` bytes of memory wait for the peer to read: the broker is called at the end of this turn, or
@@ -250,7 +266,34 @@ class Pump:
 
     def count_of(self, listener: str) -> int:
         """The number of connections of this listener."""
-        return self._counts[listener]
+        return self.counts[listener]
+
+    @property
+    def pools(self) -> dict[str, Jobs]:
+        """The threads of jobs by name."""
+        return {
+            "requests": self._jobs,
+            "background": self._background,
+            "reads": self._reads,
+            "client-handshakes": self.client_handshakes,
+            "node-handshakes": self.node_handshakes,
+            "link-handshakes": self._link_handshakes,
+        }
+
+    @property
+    def sync_times(self) -> "dict[str, Histogram]":
+        """The durations of syncs by log directory, if they are measured."""
+        return self._syncer.times or {}
+
+    def measure(self) -> None:
+        """Measure the syncs and sends that begin from now on."""
+        self._syncer.times = {}
+        self.is_measured = True
+
+    def turn(self) -> None:
+        """A turn of the broker for work that was given to it from outside."""
+        now = read_clock()
+        self._carry_out(self._broker.tick(now), now)
 
     def run(self, job: Job, done: Done) -> None:
         """Run a job of the daemon itself that may block for long, such as a name lookup."""
@@ -343,7 +386,8 @@ class Pump:
                 else:
                     self._carry_out_rare(effect)
             for connection in replied:
-                connection.flush()
+                if connection.flush() and self.is_measured and not connection.sends_from_us:
+                    connection.sends_from_us = now.mono_us
             replied.clear()
             if changes := self._broker.mute_changes:
                 for session, is_muted in changes.items():

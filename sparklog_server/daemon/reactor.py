@@ -19,7 +19,10 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from threading import Lock
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from sparklog_server.histogram import Histogram
 
 READ: Final = 1  # EPOLLIN and POLLIN
 WRITE: Final = 4  # EPOLLOUT and POLLOUT
@@ -96,6 +99,10 @@ class Reactor:
         # Descriptors that were ready and not called yet, with the number of turns.
         self._passed_over: dict[int, int] = {}
         self._heard: tuple[int, ...] = ()  # descriptors that ended the last few waits, newest first
+        self.turns: Histogram | None = None
+        """How long the loop worked between two waits; None if that is not measured."""
+        self.waited_ns = 0  # while they are measured
+        self._worked_from_ns = 0  # the end of the last wait
         self._is_closed = False
         self._closing = Lock()  # not for `wake`: a signal may come while its own thread posts
         self._wake_reader, self._wake_writer = os.pipe()
@@ -170,6 +177,8 @@ class Reactor:
 
     def _wait(self, timeout_s: float | None) -> list[tuple[int, int]]:
         began_ns = time.monotonic_ns()
+        if self.turns is not None and self._worked_from_ns:
+            self.turns.add((began_ns - self._worked_from_ns) // 1000)
         if (
             self._waited_ns < SHORT_WAIT_NS
             and not self._is_post_due
@@ -188,17 +197,20 @@ class Reactor:
                     asked_ns += AWAKE_NS
                 ready = self._poll.wait(0)
             if ready:
-                self._ended_by(ready, time.monotonic_ns() - began_ns)
+                self._ended_by(ready, began_ns)
                 return ready
         self._is_post_due = False
         ready = self._poll.wait(timeout_s)
-        self._ended_by(ready, time.monotonic_ns() - began_ns)
+        self._ended_by(ready, began_ns)
         return ready
 
-    def _ended_by(self, ready: list[tuple[int, int]], waited_ns: int) -> None:
-        """Record the length of a wait. One ended by an unfamiliar descriptor counts as long; one ended by a
-        posted call does not count.
+    def _ended_by(self, ready: list[tuple[int, int]], began_ns: int) -> None:
+        """Record the length of a wait that began then. One ended by an unfamiliar descriptor counts as long;
+        one ended by a posted call does not count.
         """
+        self._worked_from_ns = time.monotonic_ns()
+        waited_ns = self._worked_from_ns - began_ns
+        self.waited_ns += waited_ns
         if not ready:
             self._waited_ns = waited_ns
             return

@@ -27,6 +27,7 @@ from sparklog.model import Millis
 from sparklog.wire.schema import Message
 from sparklog_server.broker.formatting import format_node, initial_controllers
 from sparklog_server.config.access_settings import STANDARD_AUTHORIZER
+from sparklog_server.config.http_settings import of_node
 from sparklog_server.config.listeners import Listener, joined
 from sparklog_server.config.load import load
 from sparklog_server.config.quorum_settings import BOOTSTRAP_KEY
@@ -76,11 +77,18 @@ def init_secure(
 ) -> list[SecureNode]:
     """Write the files of a new cluster of `count` nodes into an empty directory and format its nodes. With
     as many hosts as nodes, each node is on its own; otherwise all are on the first. `given` are more settings
-    of each node. Raises SettingsError, DirectoryRefused, StorageError, and what `reserve` raises.
+    of each node; on one machine, the port of an HTTP listener goes up from node to node. Raises
+    SettingsError, DirectoryRefused, StorageError, and what `reserve` raises.
     """
     directory = directory.absolute()
     nodes = _placed(count, [checked_host(host) for host in hosts], base_port, reserve)
-    texts = {node: _node_settings(directory, node, nodes) | dict(given or {}) for node in nodes}
+    is_spread = len({node.host for node in nodes}) > 1
+    texts = {}
+    for index, node in enumerate(nodes):
+        told = [f"{key}={value}" for key, value in (given or {}).items()]
+        own = [] if is_spread else of_node(told, index, reserve)
+        http = dict(one.split("=", 1) for one in own)
+        texts[node] = _node_settings(directory, node, nodes) | dict(given or {}) | http
     settings = [BrokerSettings.of(text) for text in texts.values()]
     _prepare(directory)
     password = secrets.token_urlsafe(_PASSWORD_BYTES)
@@ -103,12 +111,16 @@ def open_secure(disk: Disk, directory: Path, assignments: Sequence[str] = ()) ->
     """The cluster of the files `node-<id>.properties` in a directory. Raises SettingsError,
     DirectoryRefused, StorageError.
     """
-    paths = list(directory.glob("node-*.properties"))
+    paths = sorted(directory.glob("node-*.properties"), key=lambda path: (len(path.name), path.name))
     if not paths:
         raise SettingsError(
             f"{directory} has no file node-<id>.properties: `sparklog init --secure {directory}` writes them"
         )
-    nodes = sorted((load(str(path), assignments) for path in paths), key=lambda one: one.settings.node_id)
+    loaded = [
+        load(str(path), [*assignments, *of_node(assignments, index, lambda port: port)])
+        for index, path in enumerate(paths)
+    ]
+    nodes = sorted(loaded, key=lambda one: one.settings.node_id)
     ids = [one.settings.node_id for one in nodes]
     if len(set(ids)) != len(ids):
         raise SettingsError(f"{directory}: two of the files node-<id>.properties have the same node.id")

@@ -41,7 +41,9 @@ from sparklog_server.raft.election_state import ElectionStateCorrupt
 
 if TYPE_CHECKING:
     from sparklog_server.daemon.certificates import Certificates
-    from sparklog_server.daemon.handshakes import Handshakes
+    from sparklog_server.daemon.handshakes import Established, Handshakes
+    from sparklog_server.daemon.http_listener import HttpListener
+    from sparklog_server.daemon.jobs import Jobs
 
 IDLE_SWEEPS: Final = 8
 # The time for which another thread may hold the GIL when the loop returns from a system call. Python's
@@ -91,6 +93,7 @@ class Server:
         self._sockets = [(listener, _bind(listener)) for listener in settings.listeners]
         ports = {listener.name: bound.getsockname()[1] for listener, bound in self._sockets}
         self._settings = settings.with_bound_ports(ports)
+        http_bound = None if settings.http_listener is None else _bind(settings.http_listener)
         self._listen_to_signals()
         self._certificates = _certificates(settings, log) if needs_certificates(settings) else None
         refusal = None if self._certificates is None else self._certificates.refusal
@@ -104,6 +107,7 @@ class Server:
         )
         self._chores: list[tuple[float, int, Callable[[], None]]] = []
         self._chore_numbers = count()
+        self._http = None if http_bound is None else self._http_listener(http_bound)
         handshakes = None if self._certificates is None else self._secure(self._certificates)
         if uses_sasl(settings):
             from sparklog_server.daemon.newcomers import Unauthenticated
@@ -129,6 +133,7 @@ class Server:
     def run(self) -> int:
         """Start, print the ready line, serve until a signal, stop."""
         try:
+            self._open_http()
             self._open(is_controller=True)  # before the broker registers: other nodes need this one to decide
             self._pump.start()
             while not self._broker.is_ready and not self._is_stop_wanted:
@@ -144,6 +149,9 @@ class Server:
                         self._reactor.turn(wait_s)
                 if self._broker.is_stopping:  # in a cluster only once its leaderships are moved
                     self._admission.end()
+                    if self._http is not None:
+                        self._http.end()
+                        self._http = None
         except Halted as halted:
             self._halt(str(halted))
         except REFUSALS as error:
@@ -177,10 +185,10 @@ class Server:
         self._log.trace(
             "ready", node=self._settings.node_id, listeners=",".join(map(str, self._settings.listeners))
         )
-        print(
-            f"ready node={self._settings.node_id} listen={joined(first.host, first.port)} pid={os.getpid()}",
-            flush=True,
+        told = (
+            f"ready node={self._settings.node_id} listen={joined(first.host, first.port)} pid={os.getpid()}"
         )
+        print(told if self._http is None else f"{told} http={self._http}", flush=True)
 
     def _open(self, *, is_controller: bool) -> None:
         """Accept connections on the listeners of controllers, or on the others."""
@@ -193,23 +201,40 @@ class Server:
                 raise _cannot_listen(listener, error) from error
         self._admission.begin(sockets)
 
+    def _http_listener(self, bound: socket.socket) -> "HttpListener":
+        from sparklog_server.daemon.http_listener import HttpListener  # most nodes on a laptop have none
+
+        assert self._settings.http_listener is not None
+        return HttpListener(
+            self._settings.http_listener,
+            bound,
+            self._broker,
+            self._pump,
+            self._reactor,
+            entropy=entropy,
+            after=self._after,
+            trace=self._log.trace,
+        )
+
+    def _open_http(self) -> None:
+        """Answer /healthz and /readyz from now on, before the broker is ready."""
+        http, listener = self._http, self._settings.http_listener
+        if http is None or listener is None:
+            return
+        handshakes = None
+        if listener.is_encrypted:
+            assert self._certificates is not None
+            handshakes = self._handshakes(self._certificates, self._pump.client_handshakes, http.established)
+        http.begin(handshakes)
+        self._log.trace("http-listening", at=str(http))
+
     def _secure(self, certificates: "Certificates") -> "dict[str, Handshakes]":
         """The handshakes of each listener with TLS."""
-        from sparklog_server.daemon.handshakes import Handshakes
-
         pump = self._pump
         pump.certificates = certificates
         self._check_certificates()
         of_clients, of_nodes = (
-            Handshakes(
-                certificates,
-                self._reactor,
-                jobs,
-                pump.established,
-                timeout_ms=self._settings.tls.sparklog_ssl_handshake_timeout_ms,
-                after=self._after,
-                trace=self._log.trace,
-            )
+            self._handshakes(certificates, jobs, pump.established)
             for jobs in (pump.client_handshakes, pump.node_handshakes)
         )
         protected = protected_listeners(self._settings)
@@ -218,6 +243,21 @@ class Server:
             for one in self._settings.listeners
             if one.is_encrypted
         }
+
+    def _handshakes(
+        self, certificates: "Certificates", jobs: "Jobs", established: "Established"
+    ) -> "Handshakes":
+        from sparklog_server.daemon.handshakes import Handshakes
+
+        return Handshakes(
+            certificates,
+            self._reactor,
+            jobs,
+            established,
+            timeout_ms=self._settings.tls.sparklog_ssl_handshake_timeout_ms,
+            after=self._after,
+            trace=self._log.trace,
+        )
 
     def _check_certificates(self) -> None:
         """Look now and then whether the files of certificates have changed."""

@@ -50,6 +50,7 @@ class Child:
         self.ready_pipe = -1
         self.said = ""  # on its standard output, until its ready line is whole
         self.listen = ""
+        self.http = ""
         self.is_ready = False
         self.restarts = Restarts()
         self.restart_at_s: float | None = None
@@ -143,15 +144,16 @@ class Supervisor:
         words = dict(word.partition("=")[::2] for word in line.split())
         if not line.startswith("ready "):
             return
-        child.is_ready, child.listen = True, words["listen"]
+        child.is_ready, child.listen, child.http = True, words["listen"], words.get("http", "")
         if not self._is_told and all(one.is_ready for one in self._children):
             self._is_told = True
-            print(
+            told = (
                 f"ready cluster={self._cluster_id} nodes={len(self._children)} "
                 f"listen={','.join(one.listen for one in self._children)} "
-                f"pids={','.join(str(one.pid) for one in self._children)}",
-                flush=True,
+                f"pids={','.join(str(one.pid) for one in self._children)}"
             )
+            http = ",".join(one.http for one in self._children if one.http)
+            print(f"{told} http={http}" if http else told, flush=True)
 
     def _reap(self) -> None:
         for child in self._children:

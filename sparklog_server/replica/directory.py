@@ -69,7 +69,6 @@ class ReplicaDirectory:
         "_settling_bytes",
         "_trace",
         "_truncations",
-        "_unsynced_bytes",
         "_unsynced_bytes_max",
         "checkpoints_begun",
         "checkpoints_done",
@@ -82,6 +81,7 @@ class ReplicaDirectory:
         "room",
         "sync_at_us",
         "sync_began_us",
+        "unsynced_bytes",
     )
 
     def __init__(
@@ -117,7 +117,7 @@ class ReplicaDirectory:
         self._cuts: dict[Partition, tuple[Offset, Offset | None]] = {}
         self._truncations: list[tuple[Partition, Truncation | Restart]] = []  # their jobs are not taken yet
         self._unsynced_bytes_max = unsynced_bytes_max
-        self._unsynced_bytes = 0  # appended, and left to the next sync
+        self.unsynced_bytes = 0  # appended, and left to the next sync
         self._settling_bytes = 0  # in the sync in flight
         self.is_congested = False  # producers are paused: too many bytes of both
         self.is_cordoned = False  # it accepts no new partitions
@@ -164,8 +164,8 @@ class ReplicaDirectory:
         """`partition` has `size` more bytes of records to sync, within `within_us` from now."""
         self._dirty[partition] = None
         self._is_put_off = False
-        self._unsynced_bytes += size
-        self.is_congested = self._unsynced_bytes + self._settling_bytes > self._unsynced_bytes_max
+        self.unsynced_bytes += size
+        self.is_congested = self.unsynced_bytes + self._settling_bytes > self._unsynced_bytes_max
         if self.sync_at_us is None or self.sync_at_us > now.mono_us + within_us:
             self.sync_at_us = Micros(now.mono_us + within_us)
             self._agenda.has_deadlines = True
@@ -204,7 +204,7 @@ class ReplicaDirectory:
         self._is_put_off = bool(put_off)
         self._is_awaited = False
         self.sync_at_us = Micros(now.mono_us + _PUT_OFF_US) if put_off else None
-        self._settling_bytes, self._unsynced_bytes = self._unsynced_bytes if self._in_flight else 0, 0
+        self._settling_bytes, self.unsynced_bytes = self.unsynced_bytes if self._in_flight else 0, 0
         self.is_congested = self._settling_bytes > self._unsynced_bytes_max
         self.sync_began_us = now.mono_us if self._in_flight else None
         return files if self._in_flight else None
@@ -216,7 +216,7 @@ class ReplicaDirectory:
         in_flight, self._in_flight = self._in_flight, []
         self.sync_began_us = None
         self._settling_bytes = 0
-        self.is_congested = self._unsynced_bytes > self._unsynced_bytes_max
+        self.is_congested = self.unsynced_bytes > self._unsynced_bytes_max
         self._agenda.has_syncs = True  # of records appended meanwhile
         if self._checkpoint_at_us is None:
             self._checkpoint_at_us = Micros(now.mono_us + self._checkpoint_interval_us)
@@ -476,7 +476,7 @@ class ReplicaDirectory:
         self._dirty = {}
         self._in_flight = []
         self.sync_began_us = None
-        self._unsynced_bytes = self._settling_bytes = 0
+        self.unsynced_bytes = self._settling_bytes = 0
         self.is_congested = False
         self.sync_at_us = None
         self._checkpoint_at_us = self._recovery_points_at_us = None

@@ -1,4 +1,4 @@
-"""The disk under one partition: every StorageError of its log is caught here.
+"""The disk under one partition: each StorageError of its log is caught here, each append counted.
 
     call      error            effect                               the request gets KAFKA_STORAGE_ERROR
     append    disk full        none: earlier records stay served    with the message of the disk
@@ -24,6 +24,7 @@ from sparklog_server.log.txn_index import AbortedTxn
 from sparklog_server.log.validate import Sent
 from sparklog_server.log.verification import Verification
 from sparklog_server.replica.disk_reserve import DiskReserve
+from sparklog_server.replica.traffic import TopicTraffic
 from sparklog_server.replica.unavailable import PartitionUnavailable
 
 
@@ -46,12 +47,17 @@ class DiskGuard:
     partition offline alone.
     """
 
-    __slots__ = ("_log", "_take_offline", "directory")
+    __slots__ = ("_log", "_take_offline", "directory", "traffic")
 
     def __init__(
-        self, log: PartitionLog, directory: DirectoryDisk, unreadable: Callable[[StorageError], None]
+        self,
+        log: PartitionLog,
+        directory: DirectoryDisk,
+        unreadable: Callable[[StorageError], None],
+        traffic: TopicTraffic,
     ) -> None:
         self._log = log
+        self.traffic = traffic
         self.directory = directory
         self._take_offline = unreadable
 
@@ -60,16 +66,25 @@ class DiskGuard:
     ) -> AppendResult:
         """Append a client's batch. Raises PartitionUnavailable or RecordsRefused."""
         try:
-            return self._log.append(records, leader_epoch, now, proof)
+            result = self._log.append(records, leader_epoch, now, proof)
         except StorageError as error:
             raise self._not_appended(error, now) from error
+        traffic = self.traffic
+        traffic.produce_requests += 1
+        if not result.is_duplicate:
+            traffic.bytes_in += len(records)
+            traffic.records_in += result.last_offset - result.base_offset + 1
+        return result
 
     def append_own(self, batch: bytearray, leader_epoch: LeaderEpoch, now: Instant) -> AppendResult:
         """Append a batch that this broker built. Raises PartitionUnavailable."""
         try:
-            return self._log.append_own(batch, leader_epoch, now)
+            result = self._log.append_own(batch, leader_epoch, now)
         except StorageError as error:
             raise self._not_appended(error, now) from error
+        self.traffic.bytes_in += len(batch)
+        self.traffic.records_in += result.last_offset - result.base_offset + 1
+        return result
 
     def append_as_follower(
         self, records: memoryview | bytearray | bytes, leader_epoch: LeaderEpoch, now: Instant
@@ -78,9 +93,12 @@ class DiskGuard:
         PartitionUnavailable or RecordsRefused.
         """
         try:
-            return self._log.append_as_follower(records, now, epoch_max=leader_epoch)
+            result = self._log.append_as_follower(records, now, epoch_max=leader_epoch)
         except StorageError as error:
             raise self._not_appended(error, now) from error
+        if result is not None:
+            self.traffic.replication_bytes_in += len(records)
+        return result
 
     def read(self, start: Offset, limit: Offset, bytes_max: int, *, at_least_one: bool) -> FileSlice | None:
         """Whole batches of `[start, limit)`; None if there are none. Raises PartitionUnavailable,

@@ -74,14 +74,15 @@ class InSyncReplicas:
 class InSyncRules:
     """What the leaders of a node know of the other brokers: which replicas may be in sync. Shared by the
     partitions of a node. `brokers` are those of the image, `lag_max_us` is
-    replica.lag.time.max.ms in µs.
+    replica.lag.time.max.ms in µs. `expands`, `shrinks` and `refused` count the proposals that were decided.
     """
 
-    __slots__ = ("brokers", "lag_max_us")
+    __slots__ = ("brokers", "expands", "lag_max_us", "refused", "shrinks")
 
     def __init__(self, lag_max_us: int) -> None:
         self.lag_max_us = lag_max_us
         self.brokers: Mapping[NodeId, BrokerImage] = {}
+        self.expands = self.shrinks = self.refused = 0
 
     def is_eligible(self, node: NodeId, broker_epoch: int, directory: Uuid) -> bool:
         """Whether a replica may join an ISR: its broker is neither fenced nor stopping (KIP-841), the replica

@@ -25,6 +25,7 @@ from sparklog_server.replica.isr import InSyncRules
 from sparklog_server.replica.leader import Following, LeaderReplica, Role, claim_refused
 from sparklog_server.replica.purgatory import Purgatory, Waiter
 from sparklog_server.replica.standing import Standing
+from sparklog_server.replica.traffic import TopicTraffic
 from sparklog_server.replica.unavailable import PartitionUnavailable
 
 _ENDED = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -111,6 +112,7 @@ class Partition:
         parked_max: int,
         rules: InSyncRules,
         noted: Noted,
+        traffic: TopicTraffic,
     ) -> None:
         """`high_watermark` is the checkpointed one: of the records of an earlier process, only those
         acknowledged count as committed. `flush` is the value of `sparklog.ack.flush`.
@@ -118,7 +120,7 @@ class Partition:
         self.topic_partition: TopicPartition = log.topic_partition
         self.log = log
         self.home = home
-        self.disk = DiskGuard(log, home, self._unreadable)
+        self.disk = DiskGuard(log, home, self._unreadable, traffic)
         self._flush = flush
         self._replica_count = replica_count
         self.durability = Durability(
@@ -216,9 +218,7 @@ class Partition:
             one.role_ended()
 
     def leader_for(self, claimed_epoch: int) -> LeaderReplica:
-        """The leadership, for a peer that claims the leader epoch `claimed_epoch` (-1: none). Raises
-        PartitionUnavailable.
-        """
+        """The leadership, for a peer that claims this epoch (-1: none). Raises PartitionUnavailable."""
         leader = self.leader
         if leader is None:
             raise PartitionUnavailable(self.error)

@@ -34,6 +34,7 @@ from sparklog_server.replica.producer_snapshots import ProducerSnapshots
 from sparklog_server.replica.removals import Removals
 from sparklog_server.replica.replica_moves import ReplicaMoves
 from sparklog_server.replica.retention import Retention
+from sparklog_server.replica.traffic import NodeTraffic
 from sparklog_server.replica.truncations import Truncations
 
 
@@ -42,7 +43,7 @@ class Partitions:
 
     `led` collects the partitions whose leadership begins; the broker drains it each turn. Invariants: a
     topic's entry exists only while the image places at least one of its partitions here; each partition that
-    the image places here is open, in `_wanted` or in `_offline`. A wanted one waits while a job or a
+    the image places here is open, in `_wanted` or in `offline`. A wanted one waits while a job or a
     checkpoint may still touch or name an earlier log of its name.
     """
 
@@ -79,10 +80,11 @@ class Partitions:
         self._flush_for = flush_for
         self._parked_max = parked_max
         # The image places these here, in a directory that is offline.
-        self._offline: dict[TopicPartition, None] = {}
+        self.offline: dict[TopicPartition, None] = {}
         self._trace = trace
         self._image = MetadataImage()
-        self._by_topic: dict[str, dict[int, Partition]] = {}
+        self.by_topic: dict[str, dict[int, Partition]] = {}
+        self.traffic = NodeTraffic()
         self.led: list[Partition] = []
         self._jobs = continuations.followed_by(self._job_finished)
         self._checkpoints_running = 0
@@ -124,13 +126,13 @@ class Partitions:
 
     def find(self, topic: str, index: int) -> Partition | None:
         """The partition, or None if it is not on this node."""
-        partitions = self._by_topic.get(topic)
+        partitions = self.by_topic.get(topic)
         return None if partitions is None else partitions.get(index)
 
     def absence(self, topic: str, index: int) -> ErrorCode:
         """The error for a partition that `find` does not return."""
         topic_partition = TopicPartition(topic, index)
-        if topic_partition in self._offline:
+        if topic_partition in self.offline:
             return ErrorCode.KAFKA_STORAGE_ERROR
         if topic_partition in self._wanted or self._image.partition(topic_partition) is not None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER  # retriable like the other code, and the topic exists
@@ -139,17 +141,17 @@ class Partitions:
     @property
     def has_offline(self) -> bool:
         """Whether any partition is offline."""
-        return bool(self._offline) or any(directory.has_offline for directory in self.directories)
+        return bool(self.offline) or any(directory.has_offline for directory in self.directories)
 
     def is_offline(self, topic: str, index: int) -> bool:
         """Whether a disk failure keeps this node from serving a partition."""
         partition = self.find(topic, index)
         if partition is None:
-            return TopicPartition(topic, index) in self._offline
+            return TopicPartition(topic, index) in self.offline
         return partition.error is ErrorCode.KAFKA_STORAGE_ERROR
 
     def __iter__(self) -> Iterator[Partition]:
-        for partitions in self._by_topic.values():
+        for partitions in self.by_topic.values():
             yield from partitions.values()
 
     # -- metadata
@@ -169,7 +171,7 @@ class Partitions:
             if resource_type == TOPIC_RESOURCE:
                 self._reconfigure(name, now)
         if delta.before.offset < 0:
-            claimed = self._offline.keys() | self._wanted.keys()
+            claimed = self.offline.keys() | self._wanted.keys()
             self._homes.set_strays_aside(claimed, now)
             self.moving.discard(self._homes.take_unclaimed_copies(claimed))
             for directory in self.directories:
@@ -181,18 +183,18 @@ class Partitions:
     ) -> None:
         partition = self.find(topic_partition.topic, topic_partition.partition)
         if partition is None:
-            self._offline.pop(topic_partition, None)
+            self.offline.pop(topic_partition, None)
             self._wanted[topic_partition] = topic_id, placement
             return
         self._place(partition, placement, now)
 
     def reconfigure(self, now: Instant) -> None:
         """Apply new defaults of topics."""
-        for topic in self._by_topic:
+        for topic in self.by_topic:
             self._reconfigure(topic, now)
 
     def _reconfigure(self, topic: str, now: Instant) -> None:
-        partitions = self._by_topic.get(topic, {})
+        partitions = self.by_topic.get(topic, {})
         if not partitions:
             return
         settings, in_sync_min = self._settings_for(topic), self._in_sync_min_for(topic)
@@ -235,8 +237,7 @@ class Partitions:
             if home is None or usable is Usable.NEVER:
                 self._give_up(topic_partition)
                 continue
-            log = home.log_dir.logs.get(topic_partition)
-            if log is not None:
+            if (log := home.log_dir.logs.get(topic_partition)) is not None:
                 self._serve(log, home, placement, now)
             elif self._is_name_held(topic_partition, home, now):
                 self._waiting[topic_partition] = None
@@ -310,7 +311,7 @@ class Partitions:
         topic_partition = log.topic_partition
         topic = topic_partition.topic
         del self._wanted[topic_partition]
-        siblings = self._by_topic.setdefault(topic, {})
+        siblings = self.by_topic.setdefault(topic, {})
         sibling = next(iter(siblings.values()), None)
         log.settings = self._settings_for(topic) if sibling is None else sibling.settings
         partition = Partition(
@@ -323,6 +324,7 @@ class Partitions:
             parked_max=self._parked_max,
             rules=self.rules,
             noted=self.noted,
+            traffic=self.traffic.of(topic),
         )
         partition.in_sync_min = self._in_sync_min_for(topic) if sibling is None else sibling.in_sync_min
         home.partitions[partition] = None
@@ -336,7 +338,7 @@ class Partitions:
 
     def _give_up(self, topic_partition: TopicPartition) -> None:
         if self._wanted.pop(topic_partition, None) is not None:
-            self._offline[topic_partition] = None
+            self.offline[topic_partition] = None
 
     def _place(self, partition: Partition, placement: PartitionImage, now: Instant) -> None:
         if partition.placed(placement, now):
@@ -351,13 +353,14 @@ class Partitions:
     def _leave(self, name: TopicPartition) -> None:
         """Remove the replica of a partition that other brokers have, if there was one."""
         self._wanted.pop(name, None)
-        for names in (self._waiting, self._awaits_room, self._offline):
+        for names in (self._waiting, self._awaits_room, self.offline):
             names.pop(name, None)
-        partition = self._by_topic.get(name.topic, {}).pop(name.partition, None)
+        partition = self.by_topic.get(name.topic, {}).pop(name.partition, None)
         if partition is None:
             return
-        if not self._by_topic[name.topic]:
-            del self._by_topic[name.topic]
+        if not self.by_topic[name.topic]:
+            del self.by_topic[name.topic]
+            self.traffic.left(name.topic)
         partition.close()
         self.moving.removed(partition)
         for directory in self.directories:
@@ -369,15 +372,15 @@ class Partitions:
         self._wanted = {one: wanted for one, wanted in self._wanted.items() if one.topic != topic}
         self._waiting = {one: None for one in self._waiting if one.topic != topic}
         self._awaits_room = {one: None for one in self._awaits_room if one.topic != topic}
-        self._offline = {one: None for one in self._offline if one.topic != topic}
+        self.offline = {one: None for one in self.offline if one.topic != topic}
         self._openings.forget(topic)
-        partitions = self._by_topic.pop(topic, {})
+        partitions = self.by_topic.pop(topic, {})
+        self.traffic.left(topic)
         for partition in partitions.values():
             partition.close()
             self.moving.removed(partition)
         for directory in self.directories:
-            here = directory.partitions
-            removed = [one for one in partitions.values() if here.pop(one, one) is None]
+            removed = [one for one in partitions.values() if directory.partitions.pop(one, one) is None]
             if directory.error is None:
                 doomed = [one for one in directory.log_dir.damaged if one.topic == topic]
                 for partition in removed:
@@ -390,10 +393,9 @@ class Partitions:
     def begin_due_syncs(self, now: Instant) -> None:
         """Begin the syncs that are due: at most one per directory is in flight."""
         for directory in self.directories:
-            if directory.sync_at_us is not None and directory.is_sync_due(now):
-                files = directory.begin_sync(now)
-                if files is not None:
-                    self._continuations.sync(files, directory.log_dir.path, partial(self._synced, directory))
+            is_due = directory.sync_at_us is not None and directory.is_sync_due(now)
+            if is_due and (files := directory.begin_sync(now)) is not None:
+                self._continuations.sync(files, directory.log_dir.path, partial(self._synced, directory))
 
     def tick(self, now: Instant) -> None:
         """Begin the jobs that are due, and open the logs for which a disk has room again."""
@@ -448,9 +450,8 @@ class Partitions:
         """Process the end of a job, which may have released a file or a name."""
         self.truncations.begin(now)
         self.moving.advance(now)
-        if self._waiting:
-            waiting, self._waiting = self._waiting, {}
-            self._open(waiting, now)
+        waiting, self._waiting = self._waiting, {}
+        self._open(waiting, now)
 
     @property
     def is_congested(self) -> bool:

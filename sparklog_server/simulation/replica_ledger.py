@@ -53,7 +53,7 @@ class ReplicaLedger:
         """Check the replicas that have changed in a turn. Raises Violation."""
         checked = self._checked.setdefault(node, {})
         for topic in self._topics:
-            for partition in partitions._by_topic.get(topic, {}).values():
+            for partition in partitions.by_topic.get(topic, {}).values():
                 log, leader, high_watermark = partition.log, partition.leader, partition.high_watermark
                 if log.is_closed:
                     continue

@@ -55,6 +55,13 @@ def test_a_cluster_is_the_same_at_its_second_start_and_keeps_its_controller_port
     assert listeners(again)[0] == "PLAINTEXT://127.0.0.1:50000"
 
 
+def test_each_node_has_an_http_port_of_its_own() -> None:
+    cluster = opened(SimulatedDisk(), given=("sparklog.http.listener=http://127.0.0.1:9464",))
+    assert [str(loaded.settings.http_listener) for loaded in cluster.nodes] == [
+        f"HTTP://127.0.0.1:{9464 + node}" for node in range(3)
+    ]
+
+
 def test_settings_are_those_of_every_node() -> None:
     cluster = opened(SimulatedDisk(), given=("num.partitions=4",))
     assert [loaded.settings.num_partitions for loaded in cluster.nodes] == [4, 4, 4]

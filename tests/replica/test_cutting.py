@@ -17,6 +17,7 @@ from sparklog_server.replica.directory import ReplicaDirectory
 from sparklog_server.replica.disks import unreadable
 from sparklog_server.replica.isr import InSyncRules
 from sparklog_server.replica.partition import Noted, Partition
+from sparklog_server.replica.traffic import TopicTraffic
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.logs import EPOCH, NOW, SMALL, T0, TOPIC_ID, batch, open_log, read_all, sync, truncate
 
@@ -61,6 +62,7 @@ class World:
             parked_max=10,
             rules=InSyncRules(30_000_000),
             noted=Noted(),
+            traffic=TopicTraffic(),
         )
 
     def lead(self, epoch: int = EPOCH) -> bool:

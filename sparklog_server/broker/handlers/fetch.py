@@ -111,6 +111,7 @@ class _ParkedFetch:
         "_allowed",
         "_context",
         "_given",
+        "_is_counted",
         "_rack",
         "_readings",
         "_request",
@@ -142,6 +143,7 @@ class _ParkedFetch:
         self._given: list[tuple[Partition, FileSlice, Offset]] = []
         self._unread: list[tuple[Partition, Role, IndexReading]] = []
         self._readings = 0
+        self._is_counted = False  # its partitions are, as requests
         self._watched: list[tuple[Partition, int]] = []
 
     def begin(self, now: Instant) -> FetchResponse | Parked:
@@ -151,7 +153,7 @@ class _ParkedFetch:
             return self._read_indexes()
         is_now = is_due or self._request.max_wait_ms <= 0 or not self._request.topics
         if is_now or not self.watch():
-            return response if self._session is None else self._session.told(response, now)
+            return self._told(response, now)
         self._context.timers.park(self, self._request.max_wait_ms, now)
         return Parked.MUTING
 
@@ -200,6 +202,7 @@ class _ParkedFetch:
             responses.append(
                 FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=parts)
             )
+        self._is_counted = True
         response = FetchResponse(responses=responses)
         if failed:
             self._name_leaders(response)
@@ -251,7 +254,7 @@ class _ParkedFetch:
         if self._unread:
             return self._read_indexes()
         if is_due or not self.watch():
-            return response if self._session is None else self._session.told(response, now)
+            return self._told(response, now)
         return None
 
     def expired(self, now: Instant) -> FetchResponse:
@@ -259,6 +262,12 @@ class _ParkedFetch:
         self._unwatch()
         self._readings = _READINGS_MAX  # the request no longer waits: unread ranges are read at once
         response, _ = self.read()
+        return self._told(response, now)
+
+    def _told(self, response: FetchResponse, now: Instant) -> FetchResponse:
+        """The response to send, whose records are counted."""
+        for partition, part, _ in self._given:
+            partition.disk.traffic.bytes_out += part.length
         return response if self._session is None else self._session.told(response, now)
 
     def abandoned(self) -> None:
@@ -297,6 +306,8 @@ class _ParkedFetch:
                 leader = leader_elsewhere(context, topic, asked.partition)
                 part.current_leader = None if leader is None else LeaderIdAndEpoch(*leader)
             return part
+        if not self._is_counted:
+            partition.disk.traffic.fetch_requests += 1
         try:
             self._role_of(partition, asked.current_leader_epoch)
             is_committed_only = self._request.isolation_level == _READ_COMMITTED
@@ -348,6 +359,7 @@ class _ParkedFetch:
         except BrokenFrame:
             part.error_code = ErrorCode.CORRUPT_MESSAGE
         if part.error_code:
+            partition.disk.traffic.failed_fetch_requests += 1
             if part.error_code in WITH_LEADER:
                 leader = leader_elsewhere(context, topic, asked.partition)
                 part.current_leader = None if leader is None else LeaderIdAndEpoch(*leader)

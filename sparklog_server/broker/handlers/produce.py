@@ -344,6 +344,7 @@ def _append(
             raise PartitionUnavailable(ErrorCode.NOT_ENOUGH_REPLICAS)
         if isinstance(batch, RecordsRefused):
             _refuse(part, batch)
+            partition.disk.traffic.produce_refused()
             return None
         room = partition.home.room
         if not room.takes(len(batch), now):
@@ -352,9 +353,11 @@ def _append(
     except PartitionUnavailable as unavailable:
         part.error_code = unavailable.code
         part.error_message = unavailable.message
+        partition.disk.traffic.produce_refused()
         return None
     except RecordsRefused as refused:
         _refuse(part, refused)
+        partition.disk.traffic.produce_refused(0 if isinstance(batch, RecordsRefused) else len(batch))
         return None
     if partition.home.is_congested:
         context.pause(call.session)

@@ -264,6 +264,7 @@ class _ParkedReplicaFetch:
                     data.records = tail
                 else:
                     data.records = partition.disk.read(start, end, most, at_least_one=at_least_one) or b""
+                partition.disk.traffic.replication_bytes_out += len(data.records)
         except PartitionUnavailable as unavailable:
             data.error_code = unavailable.code
         except OffsetOutOfRange:

@@ -2,6 +2,7 @@
 requests.
 """
 
+from collections.abc import Sized
 from enum import StrEnum
 from typing import Protocol
 
@@ -22,6 +23,9 @@ class Group(Protocol):
 
     @property
     def group_id(self) -> str: ...
+
+    @property
+    def members(self) -> Sized: ...
 
     @property
     def kind(self) -> GroupKind: ...

@@ -72,6 +72,14 @@ class Offsets:
         """The number of partitions with committed offsets of the group."""
         return sum(len(partitions) for partitions in self._groups.get(group_id, {}).values())
 
+    def committed(self, group_id: str) -> list[tuple[str, int, int]]:
+        """The committed offsets of a group: topic, partition and offset, topic by topic."""
+        return [
+            (topic, partition, value.offset)
+            for topic, partitions in self._groups.get(group_id, {}).items()
+            for partition, value in partitions.items()
+        ]
+
     # -- durable
 
     def replay(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:

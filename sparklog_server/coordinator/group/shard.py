@@ -197,6 +197,21 @@ class GroupShard:
         self._group_offsets.loaded(now)
         return [*self._classic.loaded(now), *self._modern.loaded(image, now)]
 
+    # -- what it shows
+
+    def group_ids(self) -> list[str]:
+        """The groups of this shard."""
+        return list(self._groups)
+
+    def counted(self, group_id: str) -> tuple[str, int] | None:
+        """The state of a group and the number of its members; None if it does not exist."""
+        group = self._groups.get(group_id)
+        return None if group is None else (group.state_name(), len(group.members))
+
+    def committed_offsets(self, group_id: str) -> list[tuple[str, int, int]]:
+        """The committed offsets of a group: topic, partition and offset, topic by topic."""
+        return self._offsets.committed(group_id)
+
     # -- requests
 
     def decide(self, command: Command, token: Token, now: Instant) -> Decision:

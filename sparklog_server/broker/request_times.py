@@ -1,0 +1,113 @@
+"""The time of requests, split as Kafka splits it, for each API and version: a few integer additions each.
+
+    received ── queue ──► served ── local ──► parked ── remote ──► answered ── send ──► sent
+                                                                       └─ throttle: the client rests
+
+`queue` is the wait behind other requests: of the same turn, or of a session that is muted. `local` is the
+work of the handler, encoding included. Nothing here is imported before the metrics are switched on.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from sparklog.model import Instant
+from sparklog.wire.messages.fetch import FetchRequest
+from sparklog.wire.schema import Message
+from sparklog_server.broker.api_times import ApiTimes
+from sparklog_server.broker.session import MUTING_SILENT, SILENT, Call, Parked
+
+_FETCH: Final = 1
+RUN_MAX: Final = 16
+_NO_RUN: Final = -1
+FOLLOWER: Final = 1 << 24
+"""Marks the key of a Fetch of a follower."""
+
+
+class RequestTimes:
+    """The requests of one broker. `clock` gives monotonic nanoseconds on the clock of `Instant`.
+
+    Requests of one API that come together are timed together, as a run: each counts with the mean time. So a
+    pipelined request costs one addition, and a run one reading of the clock. `begin` comes before requests
+    are served, `served` after each but those that `run_key` and `run_left` let go on, and `flush` at the end.
+    """
+
+    __slots__ = ("_at_ns", "_clock_ns", "_received_us", "_run", "by_key", "run_key", "run_left")
+
+    def __init__(self, clock_ns: Callable[[], int]) -> None:
+        self._clock_ns = clock_ns
+        self.by_key: dict[int, ApiTimes] = {}
+        self.run_key = _NO_RUN
+        """The API and version of the run; a request of them is counted by taking one of `run_left`."""
+        self.run_left = 0
+        self._run: ApiTimes | None = None
+        self._at_ns = 0  # the end of the last run, or the beginning of the turn
+        self._received_us = 0  # when the requests came that are served now
+
+    def begin(self, received_us: int, served_us: int | None = None) -> None:
+        """Requests that came at `received_us` are served from `served_us` on; None is now."""
+        self._received_us = received_us
+        self._at_ns = self._clock_ns() if served_us is None else served_us * 1000
+
+    def served(self, call: Call, request: Message, answer: Message | Parked) -> None:
+        """A request that begins a run was answered, or one was parked, which is a run of its own."""
+        if self._run is not None:
+            # Another API, or a run that is full: this request has its share of the time since the run began.
+            began_ns, count = self._at_ns, RUN_MAX - self.run_left
+            self._record(began_ns, began_ns + (self._clock_ns() - began_ns) * count // (count + 1))
+        api_key, version = call.api_key, call.version
+        key = api_key << 8 | version
+        if api_key == _FETCH and _is_of_follower(request):
+            key |= FOLLOWER
+        times = self.by_key.get(key)
+        if times is None:
+            times = self.by_key[key] = ApiTimes(api_key, version, is_of_follower=key >= FOLLOWER)
+        call.session.times = self._run = times
+        if type(answer) is not Parked:
+            self.run_key, self.run_left = key, RUN_MAX - 1
+            return
+        self.run_left = 0
+        is_silent = answer is SILENT or answer is MUTING_SILENT
+        began_ns, served_ns = self._at_ns, self._clock_ns()
+        self._record(began_ns, served_ns, is_ended=is_silent)
+        if not is_silent and call.answer is None:
+            call.times, call.served_us = times, served_ns // 1000
+            call.spent_us = served_ns // 1000 - self._received_us
+
+    def flush(self) -> None:
+        """No request follows at once: the run ends."""
+        if self._run is not None:
+            self._record(self._at_ns, self._clock_ns())
+
+    def _record(self, began_ns: int, ended_ns: int, *, is_ended: bool = True) -> None:
+        """Count the requests of the run."""
+        times = self._run
+        assert times is not None
+        count = RUN_MAX - self.run_left if self.run_key != _NO_RUN else 1
+        self._run, self.run_key, self.run_left, self._at_ns = None, _NO_RUN, 0, ended_ns
+        local_us = (ended_ns - began_ns) // (count * 1000)
+        queue_us = began_ns // 1000 - self._received_us + local_us * (count - 1) // 2
+        times.local.add_several(local_us, count)
+        times.queue.add_several(queue_us, count)
+        if is_ended:
+            times.total.add_several(queue_us + local_us, count)
+            times.count += count
+
+    def ended(self, call: Call, times: ApiTimes, now: Instant) -> None:
+        """A parked request has its response."""
+        remote_us = now.mono_us - call.served_us
+        call.session.times, call.times = times, None
+        times.remote.add(remote_us)
+        times.total.add(call.spent_us + max(0, remote_us))
+        times.count += 1
+
+    def throttled(self, call: Call, delay_us: int) -> None:
+        """The client of a request has exceeded its quota and rests for so long."""
+        times = self.by_key.get(call.api_key << 8 | call.version)
+        if times is not None:
+            times.throttle.add(delay_us)
+
+
+def _is_of_follower(request: Message) -> bool:
+    assert isinstance(request, FetchRequest)
+    state = request.replica_state
+    return (request.replica_id if state is None else state.replica_id) >= 0

@@ -1,0 +1,96 @@
+"""A part of `settings`: each field is the definition of a broker key."""
+
+from collections.abc import Callable, Iterable
+from typing import Annotated, Final
+
+import msgspec
+
+from sparklog.errors import SettingsError
+
+from .keys import invalid
+from .kinds import integer as _int
+from .kinds import text as _text
+from .listeners import Listener, parse_listeners
+
+LISTENER_KEY: Final = "sparklog.http.listener"
+LISTENER_NAME: Final = "HTTP"
+"""The name by which keys such as `listener.name.http.ssl.keystore.location` mean the HTTP listener."""
+_PROTOCOLS: Final = {"HTTP": "PLAINTEXT", "HTTPS": "SSL"}
+
+
+class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The HTTP listener and the bounds of its metrics."""
+
+    listener: Annotated[
+        str | None,
+        _text(
+            LISTENER_KEY,
+            "The address that serves /metrics, /healthz and /readyz, as http://HOST:PORT or "
+            "https://HOST:PORT. With port 0, the system chooses a port. An address that other machines reach "
+            "needs https, and /metrics then asks for a user of the cluster. When not set, nothing is served.",
+        ),
+    ] = None
+    metrics_topics_max: Annotated[
+        int,
+        _int(
+            "sparklog.metrics.topics.max",
+            "The maximum number of topics with series of their own. The others are summed under "
+            'topic="(others)".',
+            0,
+        ),
+    ] = 1_000
+    metrics_partitions_max: Annotated[
+        int,
+        _int(
+            "sparklog.metrics.partitions.max",
+            "The maximum number of partitions with series of their own. Those of further topics are summed "
+            'under topic="(others)".',
+            0,
+        ),
+    ] = 10_000
+    metrics_groups_max: Annotated[
+        int,
+        _int(
+            "sparklog.metrics.groups.max",
+            "The maximum number of groups with series of their own on each coordinator. The others are "
+            'summed under consumergroup="(others)".',
+            0,
+        ),
+    ] = 1_000
+
+
+def http_listener_of(
+    settings: HttpSettings, listeners: tuple[Listener, ...], *, is_insecure_allowed: bool
+) -> Listener | None:
+    """The HTTP listener beside these; None if there is none. Raises SettingsError."""
+    if settings.listener is None:
+        return None
+    try:
+        (told,) = parse_listeners(LISTENER_KEY, (settings.listener,), dict(_PROTOCOLS))
+    except SettingsError:
+        raise invalid(
+            LISTENER_KEY, settings.listener, "it is written http://HOST:PORT or https://HOST:PORT"
+        ) from None
+    if any(one.name == LISTENER_NAME for one in listeners):
+        raise SettingsError(f"the listener name {LISTENER_NAME} is that of {LISTENER_KEY}: choose another")
+    host = told.host or "0.0.0.0"  # noqa: S104 - refused below
+    listener = Listener(LISTENER_NAME, host, told.port, told.protocol)
+    if not (listener.is_loopback or listener.is_encrypted or is_insecure_allowed):
+        raise SettingsError(
+            f"{LISTENER_KEY}={settings.listener} shows the metrics to all who can reach this machine: use "
+            f"https://, or listen on 127.0.0.1, or start with --insecure if the network itself is trusted"
+        )
+    return listener
+
+
+def of_node(assignments: Iterable[str], index: int, reserve: Callable[[int], int]) -> list[str]:
+    """The assignment of the HTTP listener for the node at `index` of several on one machine, which all have
+    these assignments: the port goes up from node to node. `reserve` reserves a port, or a free one for 0.
+    """
+    told = [one.partition("=")[2] for one in assignments if one.partition("=")[0].strip() == LISTENER_KEY]
+    if not told:
+        return []
+    address, _, port = told[-1].strip().rpartition(":")
+    if not port.isdigit():
+        return []  # refused with the other settings
+    return [f"{LISTENER_KEY}={address}:{reserve(int(port) and int(port) + index)}"]
