@@ -63,7 +63,7 @@ class Broker:
     ) -> None:
         settings = parts.live.settings
         newest = newest_served(settings)
-        self.quotas = ClientQuotas(settings, work_clock)
+        self.quotas = quotas = ClientQuotas(settings, work_clock)
         self.is_stopped = False
         self._live = parts.live
         self._continuations = parts.continuations
@@ -79,13 +79,7 @@ class Broker:
         self._trace = trace
         self._effects = effects = parts.continuations.effects
         self._sessions = sessions = Sessions(
-            parts.live,
-            self.quotas,
-            effects,
-            self.handlers,
-            newest,
-            receive_buffer=receive_buffer,
-            trace=trace,
+            parts.live, quotas, effects, self.handlers, newest, receive_buffer=receive_buffer, trace=trace
         )
         self.buffer = sessions.buffer
         self.has_request_in_flight = sessions.has_request_in_flight
@@ -115,7 +109,7 @@ class Broker:
             disconnect=sessions.close,
             memory=sessions.memory,
             replies=sessions.replying.memory,
-            quotas=self.quotas,
+            quotas=quotas,
             entropy=parts.entropy,
         )
         self._audit: AuditLog | None = None

@@ -72,6 +72,8 @@ class HttpConnection:
         self._unsent = memoryview(b"")
         self._events = READ
         reactor.watch(transport.fileno(), self._ready, READ)
+        if transport.has_received:  # with the last step of a TLS handshake
+            reactor.post(self._receive_held)
 
     # -- requests
 
