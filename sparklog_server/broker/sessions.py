@@ -148,8 +148,8 @@ class Sessions:
         except DecodeError as error:
             self.close(session, f"not a Kafka frame: {error}")
             return
-        if self.times is not None:
-            self.times.begin(now.mono_us, now.mono_us)
+        if (times := self.times) is not None:
+            times.received_us, times.at_ns = now.mono_us, now.mono_us * 1000
         for frame in frames:
             if session.is_closing or self.is_stopping:
                 break  # a record appended during a stop would come after the mark of the clean stop
@@ -269,11 +269,10 @@ class Sessions:
                 session.held_by is not None or len(session.owed) >= self._in_flight_max
             ):
                 self._mute(session)
-        times = self.times
-        if times is not None:
-            is_next = times.run_left and times.run_key == call.api_key << 8 | call.version
+        if (times := self.times) is not None:
+            is_next = call.api_key == times.run_api and call.version == times.run_version
             if is_next and type(answer) is not Parked:
-                times.run_left -= 1
+                times.run_count += 1
             else:
                 times.served(call, request, answer)
 
@@ -411,7 +410,7 @@ class Sessions:
             replying.rest(session)
             return
         if self.times is not None:
-            self.times.begin(session.waits_from_us)
+            self.times.resumed(session.waits_from_us)
         session.is_muted, turn_bytes_max = False, min(replying.turn_bytes + SESSION_TURN_BYTES, TURN_BYTES)
         while session.backlog and not session.is_muted and not session.is_closing and not self.is_stopping:
             frame = session.backlog.popleft()
