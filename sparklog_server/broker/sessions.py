@@ -258,8 +258,14 @@ class Sessions:
                 quotas.charge_silent(call, now)
         if (session.is_paused or session.throttled_until_us is not None) and not session.is_muted:
             self._mute(session)
+        times = self.times
         if type(answer) is not Parked:
             self.answer(call, answer, now)
+            if times is None:
+                return
+            if call.api_key == times.run_api and call.version == times.run_version:
+                times.run_count += 1
+                return
         elif answer is not SILENT:
             if answer is not MUTING_SILENT:
                 session.owed.append(call)
@@ -269,12 +275,8 @@ class Sessions:
                 session.held_by is not None or len(session.owed) >= self._in_flight_max
             ):
                 self._mute(session)
-        if (times := self.times) is not None:
-            is_next = call.api_key == times.run_api and call.version == times.run_version
-            if is_next and type(answer) is not Parked:
-                times.run_count += 1
-            else:
-                times.served(call, request, answer)
+        if times is not None:
+            times.served(call, request, answer)
 
     def _refuse_version(self, session: Session, unsupported: UnsupportedVersion, now: Instant) -> None:
         """Answer ApiVersions in version 0 with the supported versions (KIP-511); for any other API close
