@@ -1,14 +1,14 @@
 """The metrics of the groups and transactions that this node coordinates, with the lag of each group."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol, cast
 
 from sparklog_server import metrics
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.remote_ends import RemoteEnds
 from sparklog_server.broker.report_topics import AT_ONCE, slices
-from sparklog_server.metrics import OTHERS
+from sparklog_server.metrics import OTHERS, Metric
 from sparklog_server.metrics_text import Text, escaped, sample
 
 
@@ -18,10 +18,6 @@ class _GroupShard(Protocol):
     def group_ids(self) -> list[str]: ...
     def counted(self, group_id: str) -> tuple[str, int] | None: ...
     def committed_offsets(self, group_id: str) -> list[tuple[str, int, int]]: ...
-
-
-_Row = tuple[str, int, int | None]
-"""The labels of a committed offset as text, the offset, and the lag; None while the end is not known."""
 
 
 def group_report(text: Text, context: Context, ends: RemoteEnds) -> Iterator[str]:
@@ -37,7 +33,11 @@ class _Groups:
         self._ends = ends
         self._states: Counter[str] = Counter()
         self._members: list[tuple[str, int]] = []
-        self._rows: list[_Row] = []
+        # Of each committed offset, in columns as `report_topics.Rows`: the labels as text, the offset, the
+        # lag; None while the end of the log is not known.
+        self._labels: list[str] = []
+        self._committed: list[int] = []
+        self._lags: list[int | None] = []
         self._sums: dict[str, tuple[int, int]] = {}
         self._offsets = self._unknown = self._hidden = self._hidden_members = 0
         self._hidden_offset = self._hidden_lag = 0
@@ -55,7 +55,7 @@ class _Groups:
                 self._offsets += len(offsets)
                 is_shown = (
                     len(self._members) < settings.metrics_groups_max
-                    and len(self._rows) + len(offsets) <= settings.metrics_partitions_max
+                    and len(self._labels) + len(offsets) <= settings.metrics_partitions_max
                 )
                 if is_shown:
                     self._members.append((group_id, members))
@@ -66,7 +66,7 @@ class _Groups:
 
     def _take(self, group_id: str, offsets: list[tuple[str, int, int]], *, is_shown: bool) -> Iterator[str]:
         """Count the committed offsets of one group, topic by topic."""
-        group, end_of, rows = f'consumergroup="{escaped(group_id)}"', self._ends.end_of, self._rows
+        group, end_of = f'consumergroup="{escaped(group_id)}"', self._ends.end_of
         for begin in range(0, len(offsets), AT_ONCE):
             by_topic: dict[str, tuple[int, int]] = {}
             topic_before = label = ""
@@ -79,7 +79,9 @@ class _Groups:
                 by_topic[topic] = offset_sum + offset, lag_sum + (lag or 0)
                 self._unknown += lag is None
                 if is_shown:
-                    rows.append((f'{label}{partition}"', offset, lag))
+                    self._labels.append(f'{label}{partition}"')
+                    self._committed.append(offset)
+                    self._lags.append(lag)
             self._sum(group, by_topic, is_shown=is_shown)
             yield ""
 
@@ -105,11 +107,17 @@ class _Groups:
             yield "".join([sample(metric.name, metric.labels, (name,), count) for name, count in members])
         if self._hidden:
             yield sample(metric.name, metric.labels, (OTHERS,), self._hidden_members)
-        for metric, at in ((metrics.GROUP_OFFSET, 1), (metrics.GROUP_LAG, 2)):
-            name = metric.name
+        columns: tuple[tuple[Metric, Sequence[int | None]], ...] = (
+            (metrics.GROUP_OFFSET, self._committed),
+            (metrics.GROUP_LAG, self._lags),
+        )
+        for metric, column in columns:
             yield text.head(metric)
-            for rows in slices(self._rows):
-                yield "".join([f"{name}{{{row[0]}}} {row[at]}\n" for row in rows if row[at] is not None])
+            for labels, values in zip(slices(self._labels), slices(column), strict=True):
+                rows = zip(labels, values, strict=True)
+                yield "".join(
+                    [f"{metric.name}{{{row}}} {value}\n" for row, value in rows if value is not None]
+                )
         hidden = f'consumergroup="{OTHERS}",topic="{OTHERS}"', (self._hidden_offset, self._hidden_lag)
         sums = [*self._sums.items(), hidden] if self._hidden else list(self._sums.items())
         for metric, at in ((metrics.GROUP_OFFSET_SUM, 0), (metrics.GROUP_LAG_SUM, 1)):

@@ -5,7 +5,9 @@ series is written by the node that leads its partition; one about the replica it
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, NamedTuple, TypeVar
+from functools import partial
+from itertools import chain
+from typing import Final, NamedTuple, TypeVar, overload
 
 from sparklog.errors import ErrorCode
 from sparklog.model import NodeId
@@ -41,7 +43,35 @@ class LedRow(NamedTuple):
 
 
 _Labelled = TypeVar("_Labelled", Row, LedRow)
-_Row = TypeVar("_Row")
+_One = TypeVar("_One")
+
+
+class Rows(Sequence[_Labelled]):
+    """Rows that exist while they are read: thousands of objects that live for a report would have Python's
+    collector walk them in between, for most of a millisecond.
+    """
+
+    def __init__(self, kind: type[_Labelled]) -> None:
+        self._columns: tuple[list[object], ...] = tuple([] for _ in kind._fields)
+        # Without a call of a Python function for each row.
+        self._make: Callable[[tuple[object, ...]], _Labelled] = partial(tuple.__new__, kind)
+
+    def add(self, *values: object) -> None:
+        """Add a row of these fields."""
+        for column, value in zip(self._columns, values, strict=True):
+            column.append(value)
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    @overload
+    def __getitem__(self, at: int) -> _Labelled: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[_Labelled]: ...
+    def __getitem__(self, at: int | slice) -> _Labelled | list[_Labelled]:
+        if isinstance(at, int):
+            return self._make(tuple([column[at] for column in self._columns]))
+        return list(map(self._make, zip(*[column[at] for column in self._columns], strict=True)))
 
 
 class Shown:
@@ -50,13 +80,13 @@ class Shown:
     """
 
     def __init__(self) -> None:
-        self.rows: list[Row] = []
-        self.others: list[Row] = []
+        self.rows = Rows(Row)
+        self.others = Rows(Row)
         self.topics: dict[str, None] = {}
         self.hidden_topics = 0
         self.counted: list[tuple[str, int]] = []  # the partitions of each topic that this node tells of
-        self.led: list[LedRow] = []
-        self.led_others: list[LedRow] = []
+        self.led = Rows(LedRow)
+        self.led_others = Rows(LedRow)
 
     def collect(self, context: Context) -> Iterator[str]:
         """Look at every partition."""
@@ -88,10 +118,9 @@ class Shown:
             return
         labels = f'topic="{escaped(name)}",partition="{number}"'
         leader = partition.leader
-        (self.rows if is_shown else self.others).append(Row(labels, partition, images[number]))
+        (self.rows if is_shown else self.others).add(labels, partition, images[number])
         if leader is not None:
-            row = LedRow(labels, partition, images[number], leader)
-            (self.led if is_shown else self.led_others).append(row)
+            (self.led if is_shown else self.led_others).add(labels, partition, images[number], leader)
 
 
 def _min_isr(row: LedRow) -> int:
@@ -161,7 +190,7 @@ def partition_report(text: Text, context: Context, shown: Shown, leaderless: lis
         yield sample(metric.name, metric.labels, (OTHERS,), hidden)
 
 
-def slices(rows: Sequence[_Row]) -> Iterator[Sequence[_Row]]:
+def slices(rows: Sequence[_One]) -> Iterator[Sequence[_One]]:
     """These rows, some at a time."""
     for begin in range(0, len(rows), AT_ONCE):
         yield rows[begin : begin + AT_ONCE]
@@ -225,10 +254,9 @@ def traffic_report(text: Text, context: Context, shown: Shown) -> Iterator[str]:
 
 def replica_report(text: Text, context: Context, shown: Shown) -> Iterator[str]:
     """The sums over the partitions of this node, and what waits for them."""
-    led = shown.led + shown.led_others
     under_replicated = under_min = at_min = reassigning = offline = 0
     parked = watching = 0
-    for part in slices(led):
+    for part in chain(slices(shown.led), slices(shown.led_others)):
         for _, partition, image, leader in part:
             in_sync, replicas = len(leader.isr.committed), len(image.replicas)
             least = partition.in_sync_min if partition.in_sync_min < replicas else replicas
@@ -239,13 +267,12 @@ def replica_report(text: Text, context: Context, shown: Shown) -> Iterator[str]:
             parked += len(partition.purgatory.heap)
             watching += len(partition.purgatory.watchers)
         yield ""
-    rows = shown.rows + shown.others
-    for some in slices(rows):
+    for some in chain(slices(shown.rows), slices(shown.others)):
         offline += sum(row.partition.error is ErrorCode.KAFKA_STORAGE_ERROR for row in some)
         yield ""
     rules = context.partitions.rules
-    yield text.one(metrics.LEADER_COUNT, len(led))
-    yield text.one(metrics.PARTITION_COUNT, len(rows))
+    yield text.one(metrics.LEADER_COUNT, len(shown.led) + len(shown.led_others))
+    yield text.one(metrics.PARTITION_COUNT, len(shown.rows) + len(shown.others))
     yield text.one(metrics.OFFLINE_REPLICAS, offline + len(context.partitions.offline))
     yield text.one(metrics.UNDER_REPLICATED, under_replicated)
     yield text.one(metrics.UNDER_MIN_ISR, under_min)

@@ -15,10 +15,12 @@ from sparklog.wire.messages.fetch import FetchRequest
 from sparklog.wire.schema import Message
 from sparklog_server.broker.api_times import ApiTimes
 from sparklog_server.broker.session import MUTING_SILENT, SILENT, Call, Parked
+from sparklog_server.histogram import TABLE
 
 _FETCH: Final = 1
 RUN_MAX: Final = 16
 _NO_RUN: Final = -1
+_TABLE_US: Final = len(TABLE)
 FOLLOWER: Final = 1 << 24
 """Marks the key of a Fetch of a follower."""
 
@@ -27,32 +29,41 @@ class RequestTimes:
     """The requests of one broker. `clock` gives monotonic nanoseconds on the clock of `Instant`.
 
     Requests of one API that come together are timed together, as a run: each counts with the mean time. So a
-    pipelined request costs one addition, and a run one reading of the clock. `begin` comes before requests
-    are served, `served` after each but those that `run_key` and `run_left` let go on, and `flush` at the end.
+    pipelined request costs one addition, and a run one reading of the clock. `at_ns` and `received_us`
+    are set before requests are served, `served` is called after each but those that go on with the run, and
+    `flush` at the end.
     """
 
-    __slots__ = ("_at_ns", "_clock_ns", "_received_us", "_run", "by_key", "run_key", "run_left")
+    __slots__ = (
+        "_clock_ns",
+        "_run",
+        "at_ns",
+        "by_key",
+        "received_us",
+        "run_api",
+        "run_count",
+        "run_version",
+    )
 
     def __init__(self, clock_ns: Callable[[], int]) -> None:
         self._clock_ns = clock_ns
         self.by_key: dict[int, ApiTimes] = {}
-        self.run_key = _NO_RUN
-        """The API and version of the run; a request of them is counted by taking one of `run_left`."""
-        self.run_left = 0
+        self.run_api = _NO_RUN
+        """The API of the run: a request of it and of `run_version` is counted by adding to `run_count`."""
+        self.run_version = self.run_count = 0
         self._run: ApiTimes | None = None
-        self._at_ns = 0  # the end of the last run, or the beginning of the turn
-        self._received_us = 0  # when the requests came that are served now
+        self.at_ns = 0  # the end of the last run, or the beginning of the turn
+        self.received_us = 0  # when the requests came that are served now
 
-    def begin(self, received_us: int, served_us: int | None = None) -> None:
-        """Requests that came at `received_us` are served from `served_us` on; None is now."""
-        self._received_us = received_us
-        self._at_ns = self._clock_ns() if served_us is None else served_us * 1000
+    def resumed(self, received_us: int) -> None:
+        """Requests that came at `received_us` are served from now on."""
+        self.received_us, self.at_ns = received_us, self._clock_ns()
 
     def served(self, call: Call, request: Message, answer: Message | Parked) -> None:
         """A request that begins a run was answered, or one was parked, which is a run of its own."""
         if self._run is not None:
-            # Another API, or a run that is full: this request has its share of the time since the run began.
-            began_ns, count = self._at_ns, RUN_MAX - self.run_left
+            # Another API: this request has its share of the time since the run began.
+            began_ns, count = self.at_ns, self.run_count
             self._record(began_ns, began_ns + (self._clock_ns() - began_ns) * count // (count + 1))
         api_key, version = call.api_key, call.version
         key = api_key << 8 | version
@@ -62,35 +73,54 @@ class RequestTimes:
         if times is None:
             times = self.by_key[key] = ApiTimes(api_key, version, is_of_follower=key >= FOLLOWER)
         call.session.times = self._run = times
+        self.run_count = 1
         if type(answer) is not Parked:
-            self.run_key, self.run_left = key, RUN_MAX - 1
+            self.run_api, self.run_version = api_key, version
             return
-        self.run_left = 0
         is_silent = answer is SILENT or answer is MUTING_SILENT
-        began_ns, served_ns = self._at_ns, self._clock_ns()
+        began_ns, served_ns = self.at_ns, self._clock_ns()
         self._record(began_ns, served_ns, is_ended=is_silent)
         if not is_silent and call.answer is None:
             call.times, call.served_us = times, served_ns // 1000
-            call.spent_us = served_ns // 1000 - self._received_us
+            call.spent_us = served_ns // 1000 - self.received_us
 
     def flush(self) -> None:
         """No request follows at once: the run ends."""
         if self._run is not None:
-            self._record(self._at_ns, self._clock_ns())
+            self._record(self.at_ns, self._clock_ns())
 
     def _record(self, began_ns: int, ended_ns: int, *, is_ended: bool = True) -> None:
-        """Count the requests of the run."""
-        times = self._run
+        """Count the requests of the run. Each waits for those before it: as many as RUN_MAX count with the
+        mean of their waits.
+        """
+        times, left = self._run, self.run_count
         assert times is not None
-        count = RUN_MAX - self.run_left if self.run_key != _NO_RUN else 1
-        self._run, self.run_key, self.run_left, self._at_ns = None, _NO_RUN, 0, ended_ns
-        local_us = (ended_ns - began_ns) // (count * 1000)
-        queue_us = began_ns // 1000 - self._received_us + local_us * (count - 1) // 2
-        times.local.add_several(local_us, count)
-        times.queue.add_several(queue_us, count)
+        self._run, self.run_api = None, _NO_RUN
+        self.at_ns = ended_ns
+        local_us = (ended_ns - began_ns) // (left * 1000)
+        queue_us = began_ns // 1000 - self.received_us
         if is_ended:
-            times.total.add_several(queue_us + local_us, count)
-            times.count += count
+            times.count += left
+        queue, local, total = times.queue, times.local, times.total
+        while left > 0:
+            count = left if left < RUN_MAX else RUN_MAX
+            waited_us = queue_us + local_us * (count - 1) // 2
+            spent_us = waited_us + local_us
+            if waited_us >= 0 and local_us >= 0 and spent_us < _TABLE_US:  # without calls, for a short turn
+                queue.buckets[TABLE[waited_us]] += count
+                queue.total_us += waited_us * count
+                local.buckets[TABLE[local_us]] += count
+                local.total_us += local_us * count
+                if is_ended:
+                    total.buckets[TABLE[spent_us]] += count
+                    total.total_us += spent_us * count
+            else:
+                queue.add_several(waited_us, count)
+                local.add_several(local_us, count)
+                if is_ended:
+                    total.add_several(spent_us, count)
+            queue_us += local_us * count
+            left -= count
 
     def ended(self, call: Call, times: ApiTimes, now: Instant) -> None:
         """A parked request has its response."""

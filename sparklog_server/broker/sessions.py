@@ -148,8 +148,8 @@ class Sessions:
         except DecodeError as error:
             self.close(session, f"not a Kafka frame: {error}")
             return
-        if self.times is not None:
-            self.times.begin(now.mono_us, now.mono_us)
+        if (times := self.times) is not None:
+            times.received_us, times.at_ns = now.mono_us, now.mono_us * 1000
         for frame in frames:
             if session.is_closing or self.is_stopping:
                 break  # a record appended during a stop would come after the mark of the clean stop
@@ -263,8 +263,14 @@ class Sessions:
                 quotas.charge_silent(call, now)
         if (session.is_paused or session.throttled_until_us is not None) and not session.is_muted:
             self._mute(session)
+        times = self.times
         if type(answer) is not Parked:
             self.answer(call, answer, now)
+            if times is None:
+                return
+            if call.api_key == times.run_api and call.version == times.run_version:
+                times.run_count += 1
+                return
         elif answer is not SILENT:
             if answer is not MUTING_SILENT:
                 session.owed.append(call)
@@ -274,13 +280,8 @@ class Sessions:
                 session.held_by is not None or len(session.owed) >= self._in_flight_max
             ):
                 self._mute(session)
-        times = self.times
         if times is not None:
-            is_next = times.run_left and times.run_key == call.api_key << 8 | call.version
-            if is_next and type(answer) is not Parked:
-                times.run_left -= 1
-            else:
-                times.served(call, request, answer)
+            times.served(call, request, answer)
 
     def _refuse_version(self, session: Session, unsupported: UnsupportedVersion, now: Instant) -> None:
         """Answer ApiVersions in version 0 with the supported versions (KIP-511); for any other API close
@@ -418,7 +419,7 @@ class Sessions:
             replying.rest(session)
             return
         if self.times is not None:
-            self.times.begin(session.waits_from_us)
+            self.times.resumed(session.waits_from_us)
         session.is_muted, turn_bytes_max = False, min(replying.turn_bytes + SESSION_TURN_BYTES, TURN_BYTES)
         while session.backlog and not session.is_muted and not session.is_closing and not self.is_stopping:
             frame = session.backlog.popleft()
