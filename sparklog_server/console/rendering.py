@@ -1,6 +1,5 @@
 """Templates. Each expression in one passes `_finished`, which makes text inert, and is then escaped."""
 
-import json
 import re
 from datetime import UTC, datetime
 from functools import cache
@@ -41,7 +40,6 @@ def templates() -> jinja2.Environment:
         "size": size,
         "at": at,
         "ago": ago,
-        "data": data,
         "lines": lines,
         "doc": doc,
     }
@@ -82,11 +80,6 @@ def url_part(text: object) -> Markup:
     return Markup(quote(str(text), safe=""))  # noqa: S704 - percent-encoded, without any character of HTML
 
 
-def data(value: object) -> Markup:
-    """JSON for a `data-` attribute."""
-    return escape(json.dumps(value, separators=(",", ":")))
-
-
 def number(value: float | None) -> str:
     """`12 345`, or a dash for None."""
     if value is None:
@@ -115,7 +108,8 @@ def at(time_ms: int) -> Markup:
     if moment is None:
         return Markup("–")
     text = f"{moment:%Y-%m-%d %H:%M:%S}.{time_ms % 1000:03d}"
-    return Markup('<time datetime="{}Z">{}</time>').format(text.replace(" ", "T"), text)
+    # Digits only. Markup.format would escape them, and takes most of the time of a row.
+    return Markup(f'<time datetime="{text[:10]}T{text[11:]}Z">{text}</time>')  # noqa: S704
 
 
 def ago(time_ms: int) -> str:

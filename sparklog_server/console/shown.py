@@ -91,7 +91,6 @@ def pretty(content: bytes, *, is_compact: bool = False) -> str:
     if len(content) > JSON_BYTES_MAX:
         raise ValueError(f"{len(content)} bytes are not read as JSON, only up to {JSON_BYTES_MAX}")
     try:
-        msgspec.json.decode(content, type=msgspec.Raw)
         return msgspec.json.format(content, indent=0 if is_compact else 2).decode()
     except (msgspec.MsgspecError, RecursionError) as error:
         raise ValueError(str(error)) from None
