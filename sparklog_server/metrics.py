@@ -431,7 +431,9 @@ DIRECTORY_FREE = _gauge(
 )
 DIRECTORY_SIZE = _gauge("sparklog_directory_disk_bytes", "Bytes of the disk of a log directory.", "directory")
 DIRECTORY_RESERVE = _gauge(
-    "sparklog_directory_reserve_bytes", "Bytes that producers cannot use.", "directory"
+    "sparklog_directory_reserve_bytes",
+    "Bytes that producers cannot use; 0 before the first record.",
+    "directory",
 )
 LAG_UNKNOWN = _gauge(
     "sparklog_group_lag_unknown_partitions",

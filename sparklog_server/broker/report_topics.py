@@ -291,3 +291,6 @@ def replica_report(text: Text, context: Context, shown: Shown) -> Iterator[str]:
     yield text.several(
         metrics.DIRECTORY_FULL, [((one.log_dir.path,), int(one.room.is_full)) for one in directories]
     )
+    yield text.several(
+        metrics.DIRECTORY_RESERVE, [((one.log_dir.path,), one.room.reserve_bytes) for one in directories]
+    )

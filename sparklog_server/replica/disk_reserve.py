@@ -58,6 +58,7 @@ class DiskReserve:
         "is_full",
         "look_at_us",
         "refusal",
+        "reserve_bytes",
     )
 
     def __init__(
@@ -79,6 +80,7 @@ class DiskReserve:
         self._ask = ask
         self._agenda = agenda
         self._reserve_bytes = reserve_bytes
+        self.reserve_bytes = max(reserve_bytes, 0)  # a share of the disk, once that was asked
         self._trace = trace
         self._left_bytes = 0  # beyond the reserve, according to the last query
         self._known_until_us = 0
@@ -117,7 +119,7 @@ class DiskReserve:
         except StorageError:
             self._left_bytes = _KNOWN_BYTES_MAX  # a disk that fails is reported by the write itself
             return
-        reserve = self._reserve(total)
+        reserve = self.reserve_bytes = self._reserve(total)
         beyond = usable - reserve
         if not self.is_full and (beyond < size or beyond < 0):
             self._begin(usable, reserve, now)

@@ -7,6 +7,7 @@ from sparklog_server.histogram import Histogram
 from sparklog_server.metrics import METRICS, OTHERS, Kind, Metric
 from sparklog_server.metrics_text import Text, escaped
 from tests.metrics.scraping import parsed
+from tests.tools import PROJECT
 
 COUNTER = Metric("a_total", Kind.COUNTER, "Counts a \\ and\nmore.", ("x",))
 GAUGE = Metric("b", Kind.GAUGE, "Shows b.", ("x", "y"))
@@ -93,3 +94,9 @@ def test_every_metric_is_declared_as_prometheus_allows() -> None:
         assert not set(metric.labels) & {"le", "job", "instance"}, metric.name
         if metric.kind is Kind.HISTOGRAM:
             assert metric.name.endswith("_seconds"), metric.name
+
+
+def test_every_declared_metric_is_written_by_some_report() -> None:
+    sources = "".join(path.read_text() for path in (PROJECT / "sparklog_server").rglob("*.py"))
+    declared = [name for name, value in vars(metrics).items() if isinstance(value, Metric)]
+    assert [name for name in declared if f"metrics.{name}" not in sources] == []
