@@ -422,7 +422,11 @@ JOBS_WAITING = _gauge("sparklog_jobs_waiting", "Jobs that wait for a thread or f
 JOBS_RUNNING = _gauge("sparklog_jobs_running", "Jobs on a thread.", "pool")
 JOBS_DONE = _counter("sparklog_jobs_total", "Jobs that ended.", "pool")
 MEMORY = _gauge("sparklog_memory_bytes", "Memory by owner, of those that have a bound.", "owner")
-UNSYNCED = _gauge("sparklog_directory_unsynced_bytes", "Bytes appended and not synced yet.", "directory")
+UNSYNCED = _gauge(
+    "sparklog_directory_unsynced_bytes",
+    "Bytes that wait for the next sync, and replies with them.",
+    "directory",
+)
 DIRECTORY_FULL = _gauge(
     "sparklog_directory_full", "1 while the disk reserve keeps producers out.", "directory"
 )

@@ -159,10 +159,12 @@ class AuditTopic:
         self._is_sending = True
 
         def answered(answer: Message | Loss, now: Instant) -> None:
-            if isinstance(answer, ProduceResponse):
-                self.settled(count, code_of(answer.responses[0].partition_responses[0].error_code), now)
-            else:
-                self.settled(count, ErrorCode.NETWORK_EXCEPTION, now)
+            codes = (
+                [part.error_code for topic in answer.responses for part in topic.partition_responses]
+                if isinstance(answer, ProduceResponse)
+                else []
+            )
+            self.settled(count, code_of(codes[0]) if codes else ErrorCode.NETWORK_EXCEPTION, now)
 
         context.links.ask(
             address, AUDIT, request, answered, now, timeout_us=_TIMEOUT_MS * 1000, version_max=_BY_NAME
@@ -202,6 +204,8 @@ class AuditTopic:
     def settled(self, count: int, code: ErrorCode, now: Instant) -> None:
         """The batch of the first `count` lines is committed, or was refused."""
         self._is_sending = False
+        if not self._lines:
+            return  # the broker stops, and they are counted as lost
         if code is ErrorCode.NONE:
             self._obstacle = ""
             self._drop(count)

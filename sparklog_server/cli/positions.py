@@ -63,6 +63,11 @@ def time_ms(text: str, hint: str) -> int:
     return int((at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
+def _offset(digits: str) -> int:
+    """The number, at most INT64_MAX; Python refuses to read thousands of digits."""
+    return INT64_MAX if len(digits) > 19 else min(int(digits), INT64_MAX)
+
+
 def position(text: str, hint: str, now_ms: int) -> Position:
     """`beginning`, `end`, `1234`, `-5` (the last five), `-10m` (ten minutes ago), `s@<ms>` as in kcat, or a
     time.
@@ -70,16 +75,16 @@ def position(text: str, hint: str, now_ms: int) -> Position:
     if text in LANDMARKS:
         return Position("earliest" if LANDMARKS[text] == "earliest" else "latest")
     if text.isdecimal():
-        return Position("offset", min(int(text), INT64_MAX))
+        return Position("offset", _offset(text))
     if text.startswith("-"):
         back = text[1:]
         return (
-            Position("last", min(int(back), INT64_MAX))
+            Position("last", _offset(back))
             if back.isdecimal()
             else Position("time", max(0, now_ms - duration_ms(back, hint)))
         )
     if text.startswith("s@") and text[2:].isdecimal():
-        return Position("time", min(int(text[2:]), INT64_MAX))
+        return Position("time", _offset(text[2:]))
     try:
         return Position("time", time_ms(text, hint))
     except click.BadParameter:

@@ -34,8 +34,8 @@ class Session:
         self.seen_s = ends_s - LIFETIME_S
 
     def is_over(self, now_s: float) -> bool:
-        """Whether it has ended, by its age or because it was idle."""
-        return now_s >= self.ends_s or now_s >= self.seen_s + IDLE_S
+        """Whether it has ended: by a log-out, by its age or because it was idle."""
+        return self.cluster.is_closed or now_s >= self.ends_s or now_s >= self.seen_s + IDLE_S
 
 
 class Sessions:

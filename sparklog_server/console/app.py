@@ -35,7 +35,7 @@ from sparklog_server.console.pages import (
 )
 from sparklog_server.console.rendering import STATIC, templates
 
-LOOPBACK_HOSTS: Final = ("localhost", "127.0.0.1", "[::1]", "testserver")
+LOOPBACK_HOSTS: Final = ("localhost", "127.0.0.1", "[::1]")
 _PAGES: Final = (
     *(overview, topics, topic, records, live, groups, transactions, quotas, users, acls, settings, quorum),
     login,

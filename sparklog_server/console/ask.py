@@ -28,6 +28,8 @@ T = TypeVar("T")
 
 BODY_BYTES_MAX: Final = 4 << 20
 FIELDS_MAX: Final = 5_000
+DIGITS_MAX: Final = 19
+"""Of a number in a form or an address: those of 2^63."""
 TAILS_MAX: Final = 10
 LOGINS_MAX: Final = 4
 """Attempts at the same time: the cluster delays those that fail."""
@@ -132,7 +134,7 @@ class Ask:
     def number(self, name: str, default: int, *, at_most: int) -> int:
         """A parameter that is a number, within [0, at_most]; the default if it is no number."""
         text = self.query(name)
-        return min(int(text), at_most) if text.isdecimal() and len(text) < 20 else default
+        return min(int(text), at_most) if text.isdecimal() and len(text) <= DIGITS_MAX else default
 
     def part(self, name: str) -> str:
         """A part of the path."""
@@ -268,7 +270,7 @@ async def _answered(ask: Ask, page: Page) -> Response:
     except AuthenticationFailed as error:
         if ask.console.needs_login:
             ask.console.sessions.end(ask.session_id)
-            return ask.moved("/login", f"The cluster no longer takes this login: {error}")
+            return ask.moved("/login", f"The cluster no longer accepts this login: {error}")
         return ask.failed(502, "The cluster refuses the console's login", str(error))
     except RequestTimeout as error:
         return ask.failed(504, "The cluster did not answer in time", str(error))

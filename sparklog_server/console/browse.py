@@ -19,7 +19,7 @@ SCANNED_MAX: Final = 50_000
 """Records that a page with a filter looks at."""
 TIME_S_MAX: Final = 4.0
 BYTES_MAX: Final = 8 << 20
-"""Keys and values of the records on a page; a larger single record is shown all the same."""
+"""Keys, values and headers of the records on a page; a larger single record is shown all the same."""
 _FETCH_BYTES: Final = 4 << 20
 _POLL_MS: Final = 200
 
@@ -117,4 +117,5 @@ def _reader(settings: ClientSettings, isolation: IsolationLevel) -> ClientSettin
 
 
 def _size(record: ConsumerRecord) -> int:
-    return len(record.key or b"") + len(record.value or b"")
+    headers = sum(len(name) + len(value or b"") for name, value in record.headers)
+    return len(record.key or b"") + len(record.value or b"") + headers

@@ -113,6 +113,11 @@ class Cluster:
         self._topics = (monotonic(), told)
         return told
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._is_closed
+
     def know(self, addresses: Iterable[str]) -> None:
         """Remember the addresses of the brokers: one of them may answer when no bootstrap server does."""
         self._addresses = {*self.settings.bootstrap_servers, *addresses}
@@ -147,7 +152,10 @@ class Cluster:
         raise ConnectionFailed(f"no broker at {', '.join(reasons)}")
 
     def _with_admin(self, work: "Callable[[Admin], T]") -> T:
-        admin = self._idle.pop() if self._idle else Admin.from_settings(self.settings)
+        try:
+            admin = self._idle.pop()
+        except IndexError:  # another thread may take the last one
+            admin = Admin.from_settings(self.settings)
         try:
             result = work(admin)
         except (ConnectionFailed, RequestTimeout, AuthenticationFailed):

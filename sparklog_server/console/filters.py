@@ -6,8 +6,9 @@ The record is `{topic, partition, offset, timestamp, key, value, headers}`. A ke
 JSON is that, other UTF-8 is text, other bytes are text in hexadecimal. Numbers, true, false and null behind
 a comparison may be written without the backticks of JMESPath.
 
-The allowed part has no way to build lists or objects, so an expression takes time in proportion to the
-record.
+The allowed part has no way to build lists or objects, nor has it literal ones, which would multiply with
+each level of nesting. So every projection descends into the record, and an expression takes time in
+proportion to it.
 """
 
 import re
@@ -77,7 +78,7 @@ class Filter:
         """Whether the expression is true of these fields, as in JMESPath: 0 is true, empty text is not."""
         try:
             found = self._compiled.search(fields)
-        except (JMESPathError, RecursionError, TypeError, ValueError):
+        except (JMESPathError, RecursionError, TypeError, ValueError, ArithmeticError):
             return False
         return not (found is None or found is False or (isinstance(found, str | list | dict) and not found))
 
@@ -88,6 +89,8 @@ def _check(node: Mapping[str, object]) -> None:
         raise BadExpression(f"a filter has no {str(kind).replace('_', ' ')}")
     if kind == "function_expression" and node["value"] not in _FUNCTIONS:
         raise BadExpression(f"there is no function {node['value']}; there are {', '.join(_FUNCTIONS)}")
+    if kind == "literal" and isinstance(node["value"], list | dict):
+        raise BadExpression("a filter has no list or object in backticks")
     for child in node["children"]:  # type: ignore[attr-defined]
         _check(child)
 

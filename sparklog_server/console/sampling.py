@@ -30,12 +30,12 @@ class Samples:
 
     def __init__(self) -> None:
         self._lock = anyio.Lock()
-        self._ends: dict[str, int] = {}
+        self._ends: dict[TopicPartition, int] = {}
         self._sampled_s = 0.0
         self._total: deque[tuple[float, float]] = deque(maxlen=SAMPLES_MAX)
         self._of_topics: OrderedDict[str, deque[tuple[float, float]]] = OrderedDict()
         self._lags: OrderedDict[str, deque[tuple[float, dict[str, int]]]] = OrderedDict()
-        self.rates: dict[str, float] = {}
+        self._rates: dict[str, float] = {}
         self.is_partial = False
 
     async def total(self, cluster: Cluster) -> list[tuple[float, float]]:
@@ -52,6 +52,11 @@ class Samples:
         self._of_topics.move_to_end(topic)
         await self._sample(cluster)
         return list(self._of_topics.get(topic, ()))
+
+    @property
+    def rates(self) -> dict[str, float]:
+        """Records per second of each topic; none if the last sample is too old."""
+        return self._rates if time() <= self._sampled_s + _GAP_S else {}
 
     def busiest(self) -> list[tuple[str, float]]:
         """The topics with the highest rates, in records per second."""
@@ -83,23 +88,24 @@ class Samples:
             now_s = time()
             if self._ends and now_s <= self._sampled_s + _GAP_S:
                 elapsed_s = now_s - self._sampled_s
-                self.rates = {
-                    topic: max(0, end - self._ends[topic]) / elapsed_s
-                    for topic, end in ends.items()
-                    if topic in self._ends
-                }
-                self._total.append((now_s, sum(self.rates.values())))
+                rates: dict[str, float] = {}
+                for at, end in ends.items():
+                    if at in self._ends:
+                        rates[at.topic] = rates.get(at.topic, 0.0) + max(0, end - self._ends[at]) / elapsed_s
+                self._rates = rates
+                self._total.append((now_s, sum(rates.values())))
                 for topic, history in self._of_topics.items():
-                    if topic in self.rates:
-                        history.append((now_s, self.rates[topic]))
+                    if topic in rates:
+                        history.append((now_s, rates[topic]))
             else:
+                self._rates = {}
                 self._total.clear()
                 self._of_topics = OrderedDict((topic, deque(maxlen=SAMPLES_MAX)) for topic in self._of_topics)
             self._ends, self._sampled_s = ends, now_s
 
 
-def _ends(admin: Admin, topics: Mapping[str, Topic]) -> tuple[dict[str, int], bool]:
-    """The sum of the end offsets of each topic, and whether some were left out."""
+def _ends(admin: Admin, topics: Mapping[str, Topic]) -> tuple[dict[TopicPartition, int], bool]:
+    """The end offsets of the partitions with a leader, and whether some were left out."""
     led = [
         TopicPartition(topic.name, one.partition)
         for topic in topics.values()
@@ -107,7 +113,5 @@ def _ends(admin: Admin, topics: Mapping[str, Topic]) -> tuple[dict[str, int], bo
         for one in topic.partitions
         if one.leader >= 0
     ]
-    sums: dict[str, int] = {}
-    for at, told in admin.list_offsets(dict.fromkeys(led[:PARTITIONS_MAX], LATEST)).items():
-        sums[at.topic] = sums.get(at.topic, 0) + told.offset
-    return sums, len(led) > PARTITIONS_MAX
+    told = admin.list_offsets(dict.fromkeys(led[:PARTITIONS_MAX], LATEST))
+    return {at: one.offset for at, one in told.items()}, len(led) > PARTITIONS_MAX

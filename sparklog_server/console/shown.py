@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from itertools import accumulate
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -10,6 +11,8 @@ Form = Literal["auto", "json", "avro", "protobuf", "text", "hex"]
 FORMS: Final[tuple[Form, ...]] = ("auto", "json", "avro", "protobuf", "text", "hex")
 
 JSON_BYTES_MAX: Final = 2 << 20
+INDENTED_BYTES_MAX: Final = 32 << 20
+"""The indent of each element grows with its depth: their product bounds the size of the result."""
 NAME_CHARACTERS_MAX: Final = 300
 _HEX_PER_LINE: Final = 16
 
@@ -20,6 +23,9 @@ _ACTING: Final = re.compile(
     "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
 )
 _ACTING_IN_LINES: Final = re.compile(_ACTING.pattern.replace("\x00-\x1f", "\x00-\x08\x0b-\x1f"))
+
+_STRINGS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 
 
 class Shown(NamedTuple):
@@ -87,13 +93,24 @@ def shown(
 
 
 def pretty(content: bytes, *, is_compact: bool = False) -> str:
-    """JSON with an indent of two, or on one line, its numbers as they are written; raises ValueError."""
+    """JSON with an indent of two, or on one line if that is asked for or the indents would be long, its
+    numbers as they are written; raises ValueError.
+    """
     if len(content) > JSON_BYTES_MAX:
         raise ValueError(f"{len(content)} bytes are not read as JSON, only up to {JSON_BYTES_MAX}")
     try:
-        return msgspec.json.format(content, indent=0 if is_compact else 2).decode()
+        flat = msgspec.json.format(content, indent=0)
+        if is_compact or len(flat) * _depth(flat) > INDENTED_BYTES_MAX:
+            return flat.decode()
+        return msgspec.json.format(flat, indent=2).decode()
     except (msgspec.MsgspecError, RecursionError) as error:
         raise ValueError(str(error)) from None
+
+
+def _depth(valid: bytes) -> int:
+    """The depth of nesting of JSON that is valid."""
+    brackets = _STRINGS.sub(b"", valid).translate(None, _NO_BRACKETS)
+    return max(accumulate(1 if one in b"[{" else -1 for one in brackets), default=0)
 
 
 def _plain(content: bytes, limit: int, *, is_forced: bool = False) -> Shown:

@@ -135,7 +135,12 @@ class HttpListener:
                 self._begin(PlainTransport(connected), peer[0], ANONYMOUS)
 
     def _displace(self) -> bool:
-        """Close the connection that has waited longest between requests; returns False if there is none."""
+        """Close the handshake, or else the connection between two requests, that has waited longest; returns
+        False if there is none.
+        """
+        if self._handshakes is not None and self._handshakes.drop_oldest():
+            self.refused("connections")
+            return True
         for connection in self._connections:
             if connection.is_kept:
                 self.refused("connections")

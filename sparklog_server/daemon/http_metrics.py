@@ -63,7 +63,7 @@ class _Rendering:
     def __init__(self, text: Text) -> None:
         self.text = text
         self.waiting: list[HttpConnection] = []
-        self.readers: list[HttpConnection] = []
+        self.readers: list[tuple[HttpConnection, int]] = []  # each with the number of its request
         self.chunks: list[bytes] = []
         self.spent_ns = 0
         self._gathered: list[str] = []
@@ -83,7 +83,12 @@ class _Rendering:
 
     @property
     def is_read(self) -> bool:
-        return not any(one.is_open and one.is_answering for one in self.readers)
+        return not any(_reads(*one) for one in self.readers)
+
+
+def _reads(connection: HttpConnection, request: int) -> bool:
+    """Whether the response to that request is still on its way."""
+    return connection.is_open and connection.is_answering and connection.requests == request
 
 
 class MetricsPage:
@@ -140,8 +145,8 @@ class MetricsPage:
         while self._held and held > HELD_BYTES_MAX:
             oldest = self._held.pop(0)
             held -= sum(map(len, oldest.chunks))
-            for connection in oldest.readers:
-                if connection.is_answering:
+            for connection, request in oldest.readers:
+                if _reads(connection, request):
                     self._refusals.count("slow")
                     connection.close()
 
@@ -176,7 +181,7 @@ class MetricsPage:
         """Answer a connection in each turn; the last turn begins the next rendering."""
         if rendering.waiting:
             connection = rendering.waiting.pop()
-            rendering.readers.append(connection)
+            rendering.readers.append((connection, connection.requests))
             now_us, text = read_clock().mono_us, rendering.text
             connection.respond(200, rendering.chunks, content_type=text.content_type, now_us=now_us)
             self._reactor.post(partial(self._ended, rendering))

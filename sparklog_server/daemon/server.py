@@ -137,7 +137,7 @@ class Server:
             self._open(is_controller=True)  # before the broker registers: other nodes need this one to decide
             self._pump.start()
             while not self._broker.is_ready and not self._is_stop_wanted:
-                self._reactor.turn(self._pump.tick())
+                self._reactor.turn(self._run_due())
             if not self._is_stop_wanted:
                 self._listen()
             while not self._broker.is_stopped:

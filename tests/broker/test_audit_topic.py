@@ -147,3 +147,16 @@ def nodes_heard(cluster: Cluster) -> set[object]:
 
 def resources(cluster: Cluster) -> set[object]:
     return {line.get("resource_name") for line in lines_of(cluster)}
+
+
+def test_a_stop_while_lines_are_being_written_ends_cleanly() -> None:
+    access = Access(**ON)
+    access.ask(requests("-")["ListOffsets"])
+    log = access.world.node.running._audit
+    assert log is not None
+    topic = log._topic
+    assert topic is not None
+    topic._is_sending = True
+    topic.close()
+    topic.settled(1, ErrorCode.NONE, access.world.clock.now)
+    assert not topic._lines

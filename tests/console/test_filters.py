@@ -74,6 +74,8 @@ def test_values_of_every_kind_can_be_compared(value: bytes | None, text: str) ->
         "value.*",
         "v" * (EXPRESSION_CHARACTERS_MAX + 1),
         "__import__('os')",
+        "`[0, 0]`[?`[0, 0]`[?`[0, 0]`[?@]]]",
+        "value == `{}`",
     ],
 )
 def test_what_builds_values_or_is_no_expression_is_refused(text: str) -> None:

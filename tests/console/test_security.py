@@ -151,6 +151,15 @@ def test_a_user_of_the_cluster_acts_with_the_rights_of_that_user(visitor: Browse
     assert visitor.client.get("/").url.path == "/login"
 
 
+def test_a_live_tail_ends_with_its_session(visitor: Browser) -> None:
+    log_in(visitor)
+    with visitor.client.stream("GET", "/topics/open/tail") as response:
+        lines = response.iter_lines()
+        assert next(lines) == "event: told"
+        visitor.post("/logout")
+        assert "event: gone" in lines
+
+
 @pytest.mark.parametrize(
     ("name", "password"),
     [("alice", "wrong"), ("nobody", "x"), ("<b0ld>", "\x00"), ("a" * 2000, "x"), ("", "")],

@@ -4,7 +4,7 @@ import unicodedata
 
 import pytest
 
-from sparklog_server.console.shown import NAME_CHARACTERS_MAX, Shown, inert, inert_name, shown
+from sparklog_server.console.shown import NAME_CHARACTERS_MAX, Shown, inert, inert_name, pretty, shown
 
 MIB = 1 << 20
 
@@ -86,6 +86,12 @@ def test_a_large_value_is_cut(content: bytes, form: str) -> None:
     assert found.is_cut
     assert found.size == len(content)
     assert len(found.text) <= 1100
+
+
+def test_json_whose_indents_would_fill_the_memory_is_on_one_line() -> None:
+    content = b"[" * 500 + b"1," * 500_000 + b"1" + b"]" * 500
+    assert len(shown(content, "auto", 4_000_000).text) < 3 * len(content)
+    assert pretty(b'{"a": "[[[["}') == '{\n  "a": "[[[["\n}'
 
 
 def test_json_that_is_nested_without_end_is_text() -> None:

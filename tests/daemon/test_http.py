@@ -249,8 +249,8 @@ def test_a_thousand_scrapes_at_once_and_readers_that_do_not_read_are_bounded(nod
             client.close()
     found = scrape(node.url)
     assert found.value("sparklog_scrapes_total") < 1_000
-    if closed:
-        assert found.value("sparklog_http_refused_total", reason="connections") == closed
+    if closed:  # one that was answered may have been displaced too, and slow ones have their own reason
+        assert found.total("sparklog_http_refused_total") >= closed
 
 
 def test_an_address_that_others_reach_needs_tls(tmp_path: Path) -> None:

@@ -157,3 +157,28 @@ def test_a_client_that_leaves_closes_the_connection_once(site: Site) -> None:
         site.reactor.turn(0)
     assert (site.connection.is_open, site.closed_count) == (False, 1)
     site.answer(b"late")
+
+
+def test_hundreds_of_requests_that_come_together_are_answered_one_by_one(site: Site) -> None:
+    site.asked = lambda _connection, _request: site.answer(b"x")  # type: ignore[method-assign]
+    received = site.turn(b"GET / HTTP/1.1\r\nHost:\r\n\r\n" * 400)
+    for _ in range(20):
+        received += site.turn()
+    assert received.count(b"HTTP/1.1 200") == 400
+    assert site.connection.is_open
+
+
+def test_a_bad_line_is_told_without_its_content(site: Site) -> None:
+    assert site.turn(b"GET / HTTP/1.1\r\nHost: n\r\nsecret\r\n\r\n").startswith(b"HTTP/1.1 400")
+    assert len(site.refusals) == 1
+    assert "secret" not in site.refusals[0]
+
+
+def test_a_kept_connection_counts_its_time_from_the_next_request(site: Site) -> None:
+    site.turn(GET)
+    site.answer(b"x")
+    site.turn()
+    assert site.connection.since_us == 5
+    site.turn(GET)
+    assert site.connection.is_answering
+    assert site.connection.since_us > 5

@@ -13,7 +13,7 @@ from sparklog.model import TopicPartition
 from sparklog_server.cli.groups import lag_of, log_ends, partitions_of, rows_of
 from sparklog_server.cli.groups_reset import relative, require_idle, within_logs
 from sparklog_server.cli.positions import offsets_at, position
-from sparklog_server.console.ask import Ask, Refused, get, post
+from sparklog_server.console.ask import DIGITS_MAX, Ask, Refused, get, post
 
 V = TypeVar("V")
 
@@ -85,12 +85,12 @@ async def groups(ask: Ask) -> Response:
 
 async def group(ask: Ask) -> Response:
     """One group."""
-    return ask.page("group.html", told=await _one(ask, ask.query("name")), error=None)
+    return ask.page("group.html", told=await _one(ask, ask.either("name")), error=None)
 
 
 async def lag(ask: Ask) -> Response:
     """The lag of a group over time, for a chart: the partitions with the most lag now, and the sum of all."""
-    told = await _one(ask, ask.query("name"))
+    told = await _one(ask, ask.either("name"))
     history = ask.session.samples.lag(told.group.group_id, {row.at: row.lag for row in told.rows})
     last = history[-1][1] if history else {}
     top = sorted(last, key=lambda at: (-last[at], at))[:LINES_MAX]
@@ -105,7 +105,7 @@ async def lag(ask: Ask) -> Response:
 
 async def preview(ask: Ask) -> Response:
     """What a reset would do: the new offset of each partition beside the present one."""
-    name, way, value, topic = ask.query("name"), ask.query("way"), ask.query("value"), ask.query("topic")
+    name, way, value, topic = ask.either("name"), ask.query("way"), ask.query("value"), ask.query("topic")
 
     def wanted(admin: Admin) -> tuple[dict[TopicPartition, int], dict[TopicPartition, GroupOffset]]:
         committed = admin.list_group_offsets([name])[name]
@@ -220,7 +220,7 @@ def _moved(
     """The new offsets, by the ways of `sparklog groups reset-offsets`."""
     if way == "shift":
         digits = value.removeprefix("-").removeprefix("+")
-        if not digits.isdecimal() or int(digits) > _INT64_MAX:
+        if not digits.isdecimal() or len(digits) > DIGITS_MAX or int(digits) > _INT64_MAX:
             raise Refused(f"{value[:40]!r} is no number of records to move by")
         return relative(admin, committed, partitions, int(value))
     if way == "position":

@@ -7,10 +7,12 @@ event: gone   why the tail ended
 
 import json
 from collections.abc import AsyncIterator
+from time import time
 from typing import Final, NamedTuple
 
 import anyio
 import msgspec
+from jinja2 import Template
 from starlette.responses import Response, StreamingResponse
 
 from sparklog.client.consumer import Consumer, ConsumerRecord
@@ -136,7 +138,7 @@ async def _events(
     try:
         ask.console.tails.acquire_on_behalf_of_nowait(holder)
     except anyio.WouldBlock:
-        yield _event("gone", "The console follows as many topics as it may; close another live tail first.")
+        yield _event("gone", "As many live tails are open as the console allows; close one first.")
         return
     try:
         async for event in _followed(ask, tail, selection, form, rate):
@@ -158,18 +160,21 @@ async def _followed(
     await ask.cluster.run(tail.begin)
     is_new = True
     while not ask.console.is_stopping:
+        if ask.session.is_over(time()):
+            yield _event("gone", "The session has ended; log in again.")
+            return
+        ask.session.seen_s = time()
         new = await ask.cluster.run(tail.read)
         seen += len(new.records) + new.skipped
-        wanted = new.records if selection is None else [one for one in new.records if selection.selects(one)]
+        wanted = new.records
+        if selection is not None:
+            wanted = await ask.cluster.run(_selected, selection, wanted)
         allowance = min(rate * EVERY_S + allowance % 1, float(rate))
         taken = wanted[max(0, len(wanted) - int(allowance)) :] if wanted else []
         shown += len(taken)
         skipped += len(wanted) - len(taken) + new.skipped
         if taken:
-            html = rows.render(
-                rows=[record_shown(ask, one, form, PREVIEW_CHARACTERS) for one in reversed(taken)]
-            )
-            yield _event("rows", html)
+            yield _event("rows", await ask.cluster.run(_rendered, ask, rows, taken, form))
         if new.records or is_new:
             at = await ask.cluster.run(tail.positions)
             yield _event("told", json.dumps({"seen": seen, "shown": shown, "skipped": skipped, "at": at}))
@@ -177,6 +182,14 @@ async def _followed(
         else:
             yield ":\n\n"  # a comment: it finds out that the browser is gone
         await anyio.sleep(EVERY_S)
+
+
+def _selected(selection: Filter, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
+    return [one for one in records if selection.selects(one)]
+
+
+def _rendered(ask: Ask, rows: Template, records: list[ConsumerRecord], form: Form) -> str:
+    return rows.render(rows=[record_shown(ask, one, form, PREVIEW_CHARACTERS) for one in reversed(records)])
 
 
 def _event(name: str, text: str) -> str:

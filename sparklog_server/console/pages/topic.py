@@ -9,7 +9,7 @@ from sparklog.client.admin_configs import ConfigChange, ConfigEntry, ConfigResou
 from sparklog.client.admin_topics import Topic
 from sparklog.errors import BrokerError, SparklogError
 from sparklog.model import NodeId, TopicPartition
-from sparklog_server.console.ask import Ask, Refused, get, post
+from sparklog_server.console.ask import DIGITS_MAX, Ask, Refused, get, post
 
 PARTITIONS_SHOWN_MAX: Final = 500
 
@@ -76,7 +76,7 @@ def setting_change(ask: Ask) -> ConfigChange:
 async def add_partitions(ask: Ask) -> Response:
     """Raise the number of partitions."""
     name, text = ask.part("topic"), ask.required("count", "the number of partitions")
-    if not text.isdecimal() or int(text) >= 1 << 31:
+    if not text.isdecimal() or len(text) > DIGITS_MAX or int(text) >= 1 << 31:
         raise Refused(f"{text[:40]!r} is no number of partitions")
     await ask.cluster.change(lambda admin: admin.create_partitions({name: int(text)}))
     return ask.moved(f"/topics/{name}", f"{name} has {int(text)} partitions.")

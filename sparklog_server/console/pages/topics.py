@@ -9,7 +9,7 @@ from sparklog.client.admin_topics import Topic
 from sparklog.errors import BrokerError, SparklogError
 from sparklog.model import TopicPartition
 from sparklog_server.config.topic_settings import topic_keys
-from sparklog_server.console.ask import Ask, Refused, get, post
+from sparklog_server.console.ask import DIGITS_MAX, Ask, Refused, get, post
 
 PER_PAGE: Final = 50
 PAGES_MAX: Final = 100_000
@@ -17,7 +17,7 @@ FIRST_KEYS: Final = (
     *("cleanup.policy", "retention.ms", "retention.bytes", "min.insync.replicas", "compression.type"),
     *("max.message.bytes", "segment.bytes"),
 )
-"""The settings that most new topics think of; the others are in the second part of the form."""
+"""The settings that are set most often for a new topic; the others are in the second part of the form."""
 
 
 class TopicRow(NamedTuple):
@@ -87,8 +87,8 @@ def _count(ask: Ask, name: str) -> int:
     text = ask.field(name).strip()
     if not text:
         return -1
-    if not text.isdecimal() or not 0 < int(text) < 1 << 15:
-        raise Refused(f"{name}: {text[:40]!r} is no number from 1 on")
+    if not text.isdecimal() or len(text) > DIGITS_MAX or not 0 < int(text) < 1 << 15:
+        raise Refused(f"{name}: {text[:40]!r} is not a number from 1 to 32767")
     return int(text)
 
 

@@ -39,7 +39,7 @@ async def transactions(ask: Ask) -> Response:
 
 async def transaction(ask: Ask) -> Response:
     """One transactional id."""
-    name = ask.query("id")
+    name = ask.either("id")
 
     def told(admin: Admin) -> TransactionDescription:
         return admin.describe_transactions([name])[name]
