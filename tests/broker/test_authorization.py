@@ -40,9 +40,7 @@ def test_the_end_of_a_session_says_nothing_of_a_broker_for_which_it_may_not_beat
 
 
 def test_a_line_of_the_audit_log_has_256_characters_of_a_name() -> None:
-    lines: list[dict[str, object]] = []
-    audit = Audit(lambda _event, **fields: lines.append(fields), interval_ms=1000, logs_allowed=False)
+    audit = Audit(interval_ms=1000, logs_allowed=False)
     authorization = Authorization(decide=lambda *_: False, audit=audit)
     assert not authorization.allow(a_call(), Operation.WRITE, Resource.TRANSACTIONAL_ID, "x" * 30_000)
-    audit.flush(NOW)
-    assert [line["resource_name"] for line in lines] == ["x" * 256]
+    assert [line["resource_name"] for line in audit.flush(NOW)] == ["x" * 256]

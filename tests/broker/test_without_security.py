@@ -243,10 +243,9 @@ def test_what_is_kept_verifies_the_exchange_of_rfc_7677() -> None:
     salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
     salted = hashlib.pbkdf2_hmac("sha256", b"pencil", salt, 4096)
     change = ScramCredentialUpsertion("user", SHA_256, 4096, salt, salted)
-    (record,) = alter_user_scram_credentials(
-        MetadataImage(), AlterUserScramCredentialsRequest([], [change])
-    ).records
-    assert isinstance(record, UserScramCredentialRecord)
+    request = AlterUserScramCredentialsRequest([], [change])
+    records = alter_user_scram_credentials(MetadataImage(), request, bytes).records
+    (record,) = [one for one in records if isinstance(one, UserScramCredentialRecord)]
     nonce = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
     exchange = (
         f"n=user,r=rOprNGfwEbeRWgbNEkqO,r={nonce},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096,c=biws,r={nonce}".encode()
