@@ -54,6 +54,7 @@ def read(admin: Admin, settings: ClientSettings, wanted: Wanted) -> Found:
     ends = _offsets(admin, wanted, LATEST)
     starts = _starts(admin, wanted, begins, ends)
     reading = {at for at in starts if starts[at] < ends[at]}
+    is_newest = wanted.start is None
     kept: dict[TopicPartition, list[ConsumerRecord]] = {at: [] for at in starts}
     scanned, size = 0, 0
     with Consumer.from_settings(_reader(settings, wanted.isolation)) as consumer:
@@ -61,7 +62,9 @@ def read(admin: Admin, settings: ClientSettings, wanted: Wanted) -> Found:
         for at in sorted(reading):
             consumer.seek(at, starts[at])
         until_s = monotonic() + TIME_S_MAX
-        while reading and monotonic() < until_s and scanned < SCANNED_MAX and size < BYTES_MAX:
+        while reading and monotonic() < until_s and scanned < SCANNED_MAX:
+            if size >= BYTES_MAX and not is_newest:
+                break
             for record in consumer.poll(_POLL_MS):
                 at = record.topic_partition
                 if at not in reading or record.offset >= ends[at]:
@@ -72,9 +75,10 @@ def read(admin: Admin, settings: ClientSettings, wanted: Wanted) -> Found:
                     continue
                 kept[at].append(record)
                 size += _size(record)
-                if wanted.start is None and len(kept[at]) > wanted.limit:
-                    size -= _size(kept[at].pop(0))
-                elif wanted.start is not None and len(kept[at]) >= wanted.limit:
+                if is_newest:
+                    while len(kept[at]) > wanted.limit or (size > BYTES_MAX and len(kept[at]) > 1):
+                        size -= _size(kept[at].pop(0))
+                elif len(kept[at]) >= wanted.limit:
                     reading.discard(at)
                     consumer.pause([at])
             for at in sorted(reading):
@@ -83,9 +87,9 @@ def read(admin: Admin, settings: ClientSettings, wanted: Wanted) -> Found:
                     reading.discard(at)
                     consumer.pause([at])
     records = [record for own in kept.values() for record in own]
-    is_newest = wanted.start is None
     records.sort(key=lambda one: (one.timestamp_ms, one.offset, one.partition), reverse=is_newest)
-    return Found(records[: wanted.limit], scanned, starts, begins, ends, not reading)
+    is_whole = all(starts[at] >= ends[at] for at in starts) and (is_newest or len(records) <= wanted.limit)
+    return Found(records[: wanted.limit], scanned, starts, begins, ends, is_whole)
 
 
 def _offsets(admin: Admin, wanted: Wanted, position: int) -> dict[TopicPartition, int]:

@@ -4,6 +4,7 @@ last is older than `EVERY_S`, so a console that no browser looks at asks the clu
 
 from collections import OrderedDict, deque
 from collections.abc import Mapping
+from heapq import nlargest
 from time import time
 from typing import Final
 
@@ -21,6 +22,8 @@ PARTITIONS_MAX: Final = 20_000
 SERIES_MAX: Final = 50
 """Topics, and groups, that have a history at the same time."""
 BUSIEST: Final = 8
+LAGS_MAX: Final = 50
+"""Partitions of a group in one sample: those with the most lag."""
 _GAP_S: Final = 60.0
 """After a pause of this length a history begins anew: a rate over it would hide its course."""
 
@@ -34,7 +37,7 @@ class Samples:
         self._sampled_s = 0.0
         self._total: deque[tuple[float, float]] = deque(maxlen=SAMPLES_MAX)
         self._of_topics: OrderedDict[str, deque[tuple[float, float]]] = OrderedDict()
-        self._lags: OrderedDict[str, deque[tuple[float, dict[str, int]]]] = OrderedDict()
+        self._lags: OrderedDict[str, deque[tuple[float, int, dict[str, int]]]] = OrderedDict()
         self._rates: dict[str, float] = {}
         self.is_partial = False
 
@@ -65,8 +68,10 @@ class Samples:
 
     def lag(
         self, group: str, lags: Mapping[TopicPartition, int | None]
-    ) -> list[tuple[float, dict[str, int]]]:
-        """Remember the lag of a group's partitions now; the history of the group, by time in seconds."""
+    ) -> list[tuple[float, int, dict[str, int]]]:
+        """Remember the lag of a group now; its history: the time in seconds, the sum, and the partitions with
+        the most, at most `LAGS_MAX`.
+        """
         if group not in self._lags:
             while len(self._lags) >= SERIES_MAX:
                 self._lags.popitem(last=False)
@@ -76,7 +81,9 @@ class Samples:
         if not history or now_s >= history[-1][0] + EVERY_S:
             if history and now_s > history[-1][0] + _GAP_S:
                 history.clear()
-            history.append((now_s, {str(at): lag for at, lag in lags.items() if lag is not None}))
+            known = {str(at): lag for at, lag in lags.items() if lag is not None}
+            most = dict(nlargest(LAGS_MAX, known.items(), key=lambda one: one[1]))
+            history.append((now_s, sum(known.values()), most))
         return list(history)
 
     async def _sample(self, cluster: Cluster) -> None:

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import sparklog
 from sparklog.client.admin import Admin
 from sparklog.client.admin_groups import SPARK_METADATA, GroupOffset
 from sparklog.client.consumer import Consumer
@@ -116,3 +117,15 @@ def test_the_configuration_of_htmx_evaluates_nothing(browser: Browser) -> None:
         False,
         True,
     )
+
+
+def test_the_newest_records_are_shown_though_a_page_has_no_room_for_all(
+    browser: Browser, broker: EmbeddedBroker, admin: Admin
+) -> None:
+    admin.create_topics({"heavy": 1})
+    with sparklog.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        for _ in range(15):
+            producer.send("heavy", b"x" * 900_000).result()
+    links = browser.get("/topics/heavy/records").links
+    assert "/topics/heavy/records/0/14" in links
+    assert "/topics/heavy/records/0/0" not in links

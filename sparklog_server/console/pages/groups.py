@@ -92,13 +92,13 @@ async def lag(ask: Ask) -> Response:
     """The lag of a group over time, for a chart: the partitions with the most lag now, and the sum of all."""
     told = await _one(ask, ask.either("name"))
     history = ask.session.samples.lag(told.group.group_id, {row.at: row.lag for row in told.rows})
-    last = history[-1][1] if history else {}
+    last = history[-1][2] if history else {}
     top = sorted(last, key=lambda at: (-last[at], at))[:LINES_MAX]
-    series: dict[str, list[int | None]] = {at: [lags.get(at) for _, lags in history] for at in top}
+    series: dict[str, list[int | None]] = {at: [lags.get(at) for *_, lags in history] for at in top}
     if len(last) > 1:
-        series = {"all": [sum(lags.values()) for _, lags in history], **series}
+        series = {"all": [whole for _, whole, _ in history], **series}
     return JSONResponse(
-        {"times": [round(at, 1) for at, _ in history], "series": series},
+        {"times": [round(at, 1) for at, *_ in history], "series": series},
         headers={"Cache-Control": "no-store"},
     )
 
