@@ -74,14 +74,16 @@ class Tail:
     def read(self) -> Read:
         """The records since the last read."""
         records = self._consumer.poll(_POLL_MS, RECORDS_PER_READ_MAX)
-        skipped = 0
-        if len(records) >= RECORDS_PER_READ_MAX:
-            before = {at: self._consumer.position(at) for at in self._partitions}
-            ends = self._consumer.end_offsets(self._partitions)
-            for at, position in before.items():
-                skipped += max(0, ends[at] - position)
-                self._consumer.seek(at, max(position, ends[at]))
-        return Read(records, skipped)
+        if not records:
+            return Read(records, 0)
+        before = {at: self._consumer.position(at) for at in self._partitions}
+        ends = self._consumer.end_offsets(self._partitions)
+        behind = sum(max(0, ends[at] - position) for at, position in before.items())
+        if behind < RECORDS_PER_READ_MAX:
+            return Read(records, 0)
+        for at, position in before.items():
+            self._consumer.seek(at, max(position, ends[at]))
+        return Read(records, behind)
 
     def positions(self) -> str:
         """Where the tail stands: `0:123,1:45`."""
