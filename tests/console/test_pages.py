@@ -129,3 +129,11 @@ def test_the_newest_records_are_shown_though_a_page_has_no_room_for_all(
     links = browser.get("/topics/heavy/records").links
     assert "/topics/heavy/records/0/14" in links
     assert "/topics/heavy/records/0/0" not in links
+
+
+def test_a_reset_that_fails_in_part_says_what_was_done(browser: Browser, admin: Admin) -> None:
+    admin.create_topics({"half": 1})
+    admin.alter_group_offsets("halves", {TopicPartition("half", 0): 0})
+    page = browser.post("/group/reset", 400, name="halves", offset=["half:0=0", "half:7=0"])
+    assert "1 of 2 partitions were not changed" in page.text
+    assert "The offsets of the other 1 are committed." in page.text

@@ -147,7 +147,12 @@ async def reset(ask: Ask) -> Response:
         require_idle(admin, name)
         admin.alter_group_offsets(name, offsets)
 
-    await ask.cluster.change(move)
+    try:
+        await ask.cluster.change(move)
+    except ItemsFailed as failed:
+        rest = len(offsets) - len(failed.errors)
+        title = f"{len(failed.errors)} of {len(offsets)} partitions were not changed"
+        return ask.failed(400, title, f"{failed}. The offsets of the other {rest} are committed.")
     return ask.moved("/group", f"The offsets of {len(offsets)} partitions are committed.", name=name)
 
 
