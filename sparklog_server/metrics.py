@@ -424,7 +424,7 @@ JOBS_DONE = _counter("sparklog_jobs_total", "Jobs that ended.", "pool")
 MEMORY = _gauge("sparklog_memory_bytes", "Memory by owner, of those that have a bound.", "owner")
 UNSYNCED = _gauge(
     "sparklog_directory_unsynced_bytes",
-    "Bytes that wait for the next sync, and replies with them.",
+    "Bytes whose replies wait for the next sync.",
     "directory",
 )
 DIRECTORY_FULL = _gauge(
