@@ -137,7 +137,7 @@ class HttpConnection:
             end = self._http.next_event()
             assert isinstance(end, h11.EndOfMessage), "a request without a body"
             self._is_head_only = event.method == b"HEAD"
-            self.is_answering = True
+            self.is_answering, self.is_kept = True, False
             self.requests += 1
             self._watch(0)
             self._site.asked(self, event)

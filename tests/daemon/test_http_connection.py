@@ -168,6 +168,14 @@ def test_hundreds_of_requests_that_come_together_are_answered_one_by_one(site: S
     assert site.connection.is_open
 
 
+def test_a_connection_whose_next_request_came_with_the_one_before_is_not_between_two(site: Site) -> None:
+    site.turn(GET * 2)
+    site.answer(b"x")
+    site.turn()
+    assert site.connection.is_answering
+    assert not site.connection.is_kept
+
+
 def test_a_bad_line_is_told_without_its_content(site: Site) -> None:
     assert site.turn(b"GET / HTTP/1.1\r\nHost: n\r\nsecret\r\n\r\n").startswith(b"HTTP/1.1 400")
     assert len(site.refusals) == 1
