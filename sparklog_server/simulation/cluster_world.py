@@ -237,7 +237,7 @@ class _Run:
         processes = (self.world.machines[node].process for node in scenario.core)
         brokers = [one.broker for one in processes if isinstance(one, BrokerProcess)]
         if not any(broker._quorum.is_leader for broker in brokers):
-            # A controller outside keeps its majority, and fences whoever of the core does not reach it.
+            # A controller outside keeps its majority, and fences the nodes of the core that do not reach it.
             self.watch.counts["controlled-from-outside"] += 1
             return
         image = max((broker._quorum.image for broker in brokers), key=lambda one: one.offset)

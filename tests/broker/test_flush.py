@@ -31,7 +31,7 @@ def send(world: World, count: int, value: bytes = b"x") -> None:
         )
 
 
-def test_nothing_is_synced_that_nobody_asks_for() -> None:
+def test_nothing_is_synced_that_no_setting_asks_for() -> None:
     world = started()
     send(world, 10)
     world.settle(60_000)

@@ -57,7 +57,7 @@ class Page(HTMLParser):
 
     @property
     def active(self) -> list[tuple[str, dict[str, str]]]:
-        """Elements and attributes that a policy without inline code forbids, or that nobody put there."""
+        """Elements and attributes that a policy without inline code forbids, or that no template has."""
         return [
             (tag, attributes)
             for tag, attributes in self.tags

@@ -138,7 +138,7 @@ async def reset(ask: Ask) -> Response:
             and partition.isdecimal()
             and offset.isdecimal()
             and len(partition) < 10
-            and len(offset) < 20
+            and len(offset) <= DIGITS_MAX
         ):
             raise Refused(f"{text[:80]!r} is no TOPIC:PARTITION=OFFSET")
         offsets[TopicPartition(topic, int(partition))] = int(offset)
