@@ -97,12 +97,12 @@ class Figures:
 
     def __init__(self, title: str) -> None:
         self.title = title
-        self._figures: dict[tuple[str, str], Figure] = {}
+        self._figures: dict[tuple[str, str, str], Figure] = {}
         self._notes: list[str] = []
 
     def add(self, what: str, unit: str, subject: str, sample: float, *, bound: str = "") -> None:
         """One sample; `bound` is the promised limit of the subject's median, as text (`<= 70`)."""
-        figure = self._figures.setdefault((what, subject), Figure(what, unit, subject, bound))
+        figure = self._figures.setdefault((what, unit, subject), Figure(what, unit, subject, bound))
         figure.samples.append(sample)
 
     def note(self, text: str) -> None:
@@ -138,19 +138,19 @@ class Figures:
 
     def table(self) -> str:
         """The figures as text, one row per quantity, with the ratio of the first subject to each other."""
-        subjects = list(dict.fromkeys(subject for _, subject in self._figures))
-        whats = list(dict.fromkeys(what for what, _ in self._figures))
+        subjects = list(dict.fromkeys(subject for _, _, subject in self._figures))
+        quantities = list(dict.fromkeys((what, unit) for what, unit, _ in self._figures))
         rows = [
             [self.title, "unit", *subjects, *(f"{subjects[0]} / {other}" for other in subjects[1:]), "bound"]
         ]
-        for what in whats:
-            cells = [self._figures.get((what, subject)) for subject in subjects]
+        for what, unit in quantities:
+            cells = [self._figures.get((what, unit, subject)) for subject in subjects]
             known = [figure for figure in cells if figure is not None]
             ratios = [
                 f"{cells[0].median / other.median:.2f}" if cells[0] and other and other.median else ""
                 for other in cells[1:]
             ]
-            rows.append([what, known[0].unit, *map(_cell, cells), *ratios, _judged(known)])
+            rows.append([what, unit, *map(_cell, cells), *ratios, _judged(known)])
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
         lines = [
             "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
