@@ -1,7 +1,8 @@
 """Findings of commands that judge: a state, what it is about, what was found, what to do about it."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, Literal, NamedTuple
 
 import click
@@ -30,13 +31,19 @@ def exit_code(findings: Sequence[Finding]) -> int:
     return max((EXIT_CODES[one.state] for one in findings), default=0)
 
 
-def print_findings(findings: Sequence[Finding], *, is_json: bool) -> int:
-    """Print each finding on a line of its own, in the order given, and return the exit code."""
+def print_findings(
+    findings: Sequence[Finding], *, is_json: bool, more: Mapping[str, object] = MappingProxyType({})
+) -> int:
+    """Print each finding on a line of its own, in the order given, and return the exit code. `more` are
+    further keys of the JSON.
+    """
     code = exit_code(findings)
     if is_json:
         states: list[State] = ["CRITICAL", "WARN", "UNKNOWN"]
         worst = next((state for state in states if any(one.state == state for one in findings)), "OK")
-        print_json({"state": worst, "exit_code": code, "findings": [one._asdict() for one in findings]})
+        print_json(
+            {"state": worst, "exit_code": code, "findings": [one._asdict() for one in findings]} | dict(more)
+        )
         return code
     is_terminal = sys.stdout.isatty()
     for one in findings:

@@ -27,7 +27,7 @@ def tune(directory: str | None, is_json: bool) -> int:
 
     if directory is None:
         directory = "sparklog-data" if Path("sparklog-data").is_dir() else "."
-    rows = checked(Machine(), directory)
+    rows = checked(Machine.this(), directory)
     if is_json:
         print_json([one._asdict() for one in rows])
     else:

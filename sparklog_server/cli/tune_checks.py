@@ -46,14 +46,17 @@ class Mount(NamedTuple):
 
 
 class Machine:
-    """What the system says, below `root`. `files_max` is the hard limit of descriptors, None for unlimited."""
+    """What the system says, below `root`. `files_max` is the hard limit of descriptors, None for none."""
 
-    def __init__(self, root: str = "/", *, files_max: int | None = -1) -> None:
+    def __init__(self, root: str, *, files_max: int | None) -> None:
         self._root = Path(root)
-        if files_max == -1:
-            hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-            files_max = None if hard == resource.RLIM_INFINITY else hard
         self.files_max = files_max
+
+    @classmethod
+    def this(cls) -> "Machine":
+        """The machine that this process runs on."""
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        return cls("/", files_max=None if hard == resource.RLIM_INFINITY else hard)
 
     def text(self, path: str) -> str | None:
         """The content of a file, without the line end; None if there is none that can be read."""

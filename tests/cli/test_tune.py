@@ -115,7 +115,7 @@ def test_the_last_of_mounts_over_each_other_counts_and_its_partition_has_the_que
         "1 0 8:0 / / rw - ext4 a rw\n2 1 8:0 / / rw,noatime - tmpfs b rw\n3 1 8:3 / / rw,noatime - xfs c rw\n"
         "4 1 8:0 / /elsewhere rw - tmpfs d rw",
     )
-    found = Machine(str(made.root)).mount_of(str(made.root))
+    found = Machine(str(made.root), files_max=None).mount_of(str(made.root))
     assert found == Mount("/", "8:3", "xfs", frozenset(("rw", "noatime")))
     assert made.rows()["read_ahead_kb"].value == "512"
 
