@@ -141,14 +141,14 @@ class Admin:
         return describe_by_name(self._caller, topics, brokers)
 
     def describe_resources(
-        self, resources: "Iterable[ConfigResource]"
+        self, resources: "Iterable[ConfigResource]", keys: Iterable[str] | None = None
     ) -> "dict[ConfigResource, dict[str, ConfigEntry]]":
-        """Settings with value, source, default and documentation. A broker's own settings are requested from
-        that broker, all others from any broker.
+        """Settings with value, source, default and documentation; with `keys`, only these, undocumented. A
+        broker's own settings are requested from that broker, all others from any broker.
         """
         from sparklog.client.admin_configs import describe_configs
 
-        return describe_configs(self._caller, resources)
+        return describe_configs(self._caller, resources, keys)
 
     def alter_configs(
         self, changes: "Mapping[ConfigResource, Sequence[ConfigChange]]", *, validate_only: bool = False

@@ -108,7 +108,7 @@ def describe_by_name(
 
 
 def describe_configs(
-    caller: Caller, resources: Iterable[ConfigResource]
+    caller: Caller, resources: Iterable[ConfigResource], keys: Iterable[str] | None = None
 ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
     """See Admin.describe_resources."""
     from sparklog.wire.messages.describe_configs import (
@@ -118,15 +118,17 @@ def describe_configs(
     )
 
     deadline = caller.deadline()
+    wanted = None if keys is None else list(keys)
     described: dict[ConfigResource, dict[str, ConfigEntry]] = {}
     errors: dict[ConfigResource, BrokerError] = {}
     for node, own in _by_broker(resources).items():
         request = DescribeConfigsRequest(
             resources=[
-                DescribeConfigsResource(_TYPE_NUMBERS[resource.type], resource.name, None) for resource in own
+                DescribeConfigsResource(_TYPE_NUMBERS[resource.type], resource.name, wanted)
+                for resource in own
             ],
             include_synonyms=True,
-            include_documentation=True,
+            include_documentation=wanted is None,
         )
         target = None if node is None else caller.require(node, deadline)
         reply = caller.ask(request, DescribeConfigsResponse, deadline, lambda _: (), node=target)

@@ -10,22 +10,17 @@ from typing import Final
 
 import anyio
 
-from sparklog.client.admin import LATEST, Admin
-from sparklog.client.admin_topics import Topic
 from sparklog.model import TopicPartition
 from sparklog_server.console.clusters import Cluster
+from sparklog_server.console.rates import GAP_S, Rates, log_ends_of
 
 EVERY_S: Final = 4.0
 SAMPLES_MAX: Final = 360
-PARTITIONS_MAX: Final = 20_000
-"""Partitions in one sample; a cluster with more is sampled in part, and the page says so."""
 SERIES_MAX: Final = 50
 """Topics, and groups, that have a history at the same time."""
 BUSIEST: Final = 8
 LAGS_MAX: Final = 50
 """Partitions of a group in one sample: those with the most lag."""
-_GAP_S: Final = 60.0
-"""After a pause of this length a history begins anew: a rate over it would hide its course."""
 
 
 class Samples:
@@ -33,12 +28,11 @@ class Samples:
 
     def __init__(self) -> None:
         self._lock = anyio.Lock()
-        self._ends: dict[TopicPartition, int] = {}
         self._sampled_s = 0.0
         self._total: deque[tuple[float, float]] = deque(maxlen=SAMPLES_MAX)
         self._of_topics: OrderedDict[str, deque[tuple[float, float]]] = OrderedDict()
         self._lags: OrderedDict[str, deque[tuple[float, int, dict[str, int]]]] = OrderedDict()
-        self._rates: dict[str, float] = {}
+        self._rates = Rates()
         self.is_partial = False
 
     async def total(self, cluster: Cluster) -> list[tuple[float, float]]:
@@ -59,7 +53,7 @@ class Samples:
     @property
     def rates(self) -> dict[str, float]:
         """Records per second of each topic; none if the last sample is too old."""
-        return self._rates if time() <= self._sampled_s + _GAP_S else {}
+        return self._rates.of_topics(time())
 
     def busiest(self) -> list[tuple[str, float]]:
         """The topics with the highest rates, in records per second."""
@@ -79,7 +73,7 @@ class Samples:
         self._lags.move_to_end(group)
         history, now_s = self._lags[group], time()
         if not history or now_s >= history[-1][0] + EVERY_S:
-            if history and now_s > history[-1][0] + _GAP_S:
+            if history and now_s > history[-1][0] + GAP_S:
                 history.clear()
             known = {str(at): lag for at, lag in lags.items() if lag is not None}
             most = dict(nlargest(LAGS_MAX, known.items(), key=lambda one: one[1]))
@@ -91,34 +85,15 @@ class Samples:
             if time() < self._sampled_s + EVERY_S:
                 return
             topics = await cluster.topics()
-            ends, self.is_partial = await cluster.admin(lambda admin: _ends(admin, topics))
+            ends, self.is_partial = await cluster.admin(lambda admin: log_ends_of(admin, topics))
             now_s = time()
-            if self._ends and now_s <= self._sampled_s + _GAP_S:
-                elapsed_s = now_s - self._sampled_s
-                rates: dict[str, float] = {}
-                for at, end in ends.items():
-                    if at in self._ends:
-                        rates[at.topic] = rates.get(at.topic, 0.0) + max(0, end - self._ends[at]) / elapsed_s
-                self._rates = rates
+            rates = self._rates.sampled(ends, now_s)
+            if rates is not None:
                 self._total.append((now_s, sum(rates.values())))
                 for topic, history in self._of_topics.items():
                     if topic in rates:
                         history.append((now_s, rates[topic]))
             else:
-                self._rates = {}
                 self._total.clear()
                 self._of_topics = OrderedDict((topic, deque(maxlen=SAMPLES_MAX)) for topic in self._of_topics)
-            self._ends, self._sampled_s = ends, now_s
-
-
-def _ends(admin: Admin, topics: Mapping[str, Topic]) -> tuple[dict[TopicPartition, int], bool]:
-    """The end offsets of the partitions with a leader, and whether some were left out."""
-    led = [
-        TopicPartition(topic.name, one.partition)
-        for topic in topics.values()
-        if not topic.is_internal
-        for one in topic.partitions
-        if one.leader >= 0
-    ]
-    told = admin.list_offsets(dict.fromkeys(led[:PARTITIONS_MAX], LATEST))
-    return {at: one.offset for at, one in told.items()}, len(led) > PARTITIONS_MAX
+            self._sampled_s = now_s

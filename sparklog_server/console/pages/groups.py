@@ -1,21 +1,18 @@
 """Groups: members, committed offsets and lag over time; move the offsets with a preview; delete."""
 
-from collections.abc import Callable, Mapping
 from time import time
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from starlette.responses import JSONResponse, Response
 
 from sparklog.client.admin import Admin, ItemsFailed
-from sparklog.client.admin_groups import SPARK_METADATA, GroupDescription, GroupMember, GroupOffset
+from sparklog.client.admin_groups import GroupOffset
 from sparklog.errors import BrokerError, ErrorCode
 from sparklog.model import TopicPartition
-from sparklog_server.cli.groups import lag_of, log_ends, partitions_of, rows_of
 from sparklog_server.cli.groups_reset import relative, require_idle, within_logs
 from sparklog_server.cli.positions import offsets_at, position
 from sparklog_server.console.ask import DIGITS_MAX, Ask, Refused, get, post
-
-V = TypeVar("V")
+from sparklog_server.console.group_lag import DescribedGroup, described_groups
 
 PER_PAGE: Final = 50
 PAGES_MAX: Final = 100_000
@@ -35,25 +32,6 @@ class GroupRow(NamedTuple):
     lag: int | None
 
 
-class LagRow(NamedTuple):
-    """A partition that a group reads."""
-
-    at: TopicPartition
-    committed: int | None
-    end: int | None
-    lag: int | None
-    metadata: str
-    member: GroupMember | None
-
-
-class Told(NamedTuple):
-    """A group with everything that its page shows."""
-
-    group: GroupDescription
-    rows: list[LagRow]
-    is_spark: bool
-
-
 async def groups(ask: Ask) -> Response:
     """The groups whose name contains the search text, `PER_PAGE` at a time, with their lag."""
     search = ask.query("q")
@@ -65,7 +43,7 @@ async def groups(ask: Ask) -> Response:
     pages = max(1, -(-len(listed) // PER_PAGE))
     page = min(max(1, ask.number("page", 1, at_most=PAGES_MAX)), pages)
     shown = listed[(page - 1) * PER_PAGE : page * PER_PAGE]
-    told = await ask.admin(lambda admin: _told(admin, [one.group_id for one in shown]))
+    told = await ask.admin(lambda admin: described_groups(admin, [one.group_id for one in shown]))
     rows = []
     for one in shown:
         known = told.get(one.group_id)
@@ -165,54 +143,11 @@ async def delete(ask: Ask) -> Response:
     return ask.moved("/groups", f"Group {name} is deleted.")
 
 
-async def _one(ask: Ask, name: str) -> Told:
-    told = await ask.admin(lambda admin: _told(admin, [name]))
+async def _one(ask: Ask, name: str) -> DescribedGroup:
+    told = await ask.admin(lambda admin: described_groups(admin, [name]))
     if name not in told:
         raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {name!r}")
     return told[name]
-
-
-def _told(admin: Admin, names: list[str]) -> dict[str, Told]:
-    """The groups that exist, those that the user may see."""
-    described = _those_that_succeed(admin.describe_groups, names)
-    committed = _those_that_succeed(admin.list_group_offsets, list(described))
-    ends = log_ends(admin, partitions_of(described, committed))
-    return {
-        name: Told(one, _rows(one, committed.get(name, {}), ends), _is_spark(one, committed.get(name, {})))
-        for name, one in described.items()
-    }
-
-
-def _those_that_succeed(call: Callable[[list[str]], dict[str, V]], names: list[str]) -> dict[str, V]:
-    if not names:
-        return {}
-    try:
-        return call(names)
-    except ItemsFailed as failed:
-        return failed.results
-
-
-def _rows(
-    group: GroupDescription,
-    committed: Mapping[TopicPartition, GroupOffset],
-    ends: Mapping[TopicPartition, int],
-) -> list[LagRow]:
-    return [
-        LagRow(
-            at,
-            committed[at].offset if at in committed else None,
-            ends.get(at),
-            lag_of(committed.get(at), ends.get(at)),
-            committed[at].metadata if at in committed else "",
-            member,
-        )
-        for at, member in rows_of(group, committed)
-    ]
-
-
-def _is_spark(group: GroupDescription, committed: Mapping[TopicPartition, GroupOffset]) -> bool:
-    """Whether the offsets are those that a Spark query commits under its `groupId`: it is no member."""
-    return not group.members and any(one.metadata == SPARK_METADATA for one in committed.values())
 
 
 def _moved(
