@@ -111,8 +111,8 @@ def test_a_killed_test_leaves_no_file(tmp_path: Path) -> None:
     """The broker removes its directory once its parent is gone."""
     program = PROGRAM.replace(
         "sys.exit",
-        "import sparklog_server.cli.selftest_runs as runs; runs.APPEND_S = runs.SYNC_S = runs.NETWORK_S = 0.01; "
-        "runs.PRODUCE_S = 60; sys.exit",
+        "import sparklog_server.cli.selftest_runs as runs; "
+        "runs.APPEND_S = runs.SYNC_S = runs.NETWORK_S = 0.01; runs.PRODUCE_S = 60; sys.exit",
     )
     child = subprocess.Popen(
         [sys.executable, "-c", program, "selftest", "--directory", str(tmp_path)],
