@@ -18,13 +18,13 @@ class Rates:
 
     def __init__(self) -> None:
         self._ends: dict[TopicPartition, int] = {}
-        self._sampled_s = 0.0
+        self._sampled_s: float | None = None
         self._rates: dict[str, float] = {}
 
     def sampled(self, ends: dict[TopicPartition, int], now_s: float) -> dict[str, float] | None:
         """Take a sample of log end offsets; the rates since the one before, None if that is too old."""
-        elapsed_s = now_s - self._sampled_s
-        is_begun = bool(self._ends) and 0 < elapsed_s <= GAP_S
+        elapsed_s = 0.0 if self._sampled_s is None else now_s - self._sampled_s
+        is_begun = 0 < elapsed_s <= GAP_S
         rates: dict[str, float] = {}
         if is_begun:
             for at, end in ends.items():
@@ -35,7 +35,7 @@ class Rates:
 
     def of_topics(self, now_s: float) -> dict[str, float]:
         """The rates of the last sample; none if that is too old."""
-        return self._rates if now_s <= self._sampled_s + GAP_S else {}
+        return self._rates if self._sampled_s is not None and now_s <= self._sampled_s + GAP_S else {}
 
 
 def log_ends_of(admin: Admin, topics: Mapping[str, Topic]) -> tuple[dict[TopicPartition, int], bool]:

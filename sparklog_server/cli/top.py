@@ -1,0 +1,326 @@
+"""`sparklog top`: a cluster live in a terminal, or its figures for programs."""
+
+import contextlib
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from sparklog_server.cli.options import as_json, client_settings, print_json, reaches_cluster
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from sparklog.client.settings import ClientSettings
+    from sparklog_server.cli.top_figures import Figures, Sampler
+
+API_TIMEOUT_MS: Final = "5000"
+PROBE_S_MAX: Final = 1.0
+ROWS_MAX: Final = 50
+"""Rows of each kind in the output for programs."""
+ROWS_MIN: Final = 3
+LINES_AROUND: Final = 19
+"""Lines of the screen that are no rows of topics, requests or groups: headings, frames, brokers, notes."""
+NAME_WIDTH: Final = 60
+SLEEP_S_MIN: Final = 0.1
+"""Even where a sample takes longer than the interval."""
+
+
+@click.command()
+@click.option(
+    "--http",
+    "http",
+    metavar="URL",
+    multiple=True,
+    help="Read the metrics of a node, such as http://127.0.0.1:9464, for bytes, readers and the time of "
+    "requests. https takes certificates and user of the client settings. Repeatable, or separated by commas.",
+)
+@click.option(
+    "--interval",
+    "interval_s",
+    metavar="SECONDS",
+    type=click.FloatRange(0.2, 60.0),
+    default=2.0,
+    show_default=True,
+    help="Take a sample every so many seconds.",
+)
+@click.option("--once", "is_once", is_flag=True, help="Print the rates of one interval, then end.")
+@reaches_cluster
+@as_json
+def top(http: tuple[str, ...], interval_s: float, is_once: bool, is_json: bool) -> int:
+    """Show rates by topic, the slowest requests, the lag of groups, and disks, until Ctrl-C.
+
+    A cluster that goes away is shown as such and asked again. Where the output is no terminal, --once is
+    implied, unless --json prints a line for each interval.
+    """
+    from sparklog_server.cli.node_pages import addresses
+    from sparklog_server.cli.top_figures import Sampler
+
+    try:
+        nodes = addresses(http)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--http") from None
+    settings = client_settings(default_api_timeout_ms=API_TIMEOUT_MS)
+    with Sampler(settings, nodes) as sampler:
+        if is_once or not (is_json or sys.stdout.isatty()):
+            sampler.sample()
+            time.sleep(interval_s)
+            _print_once(sampler.sample(), is_json=is_json)
+            return 0
+        with contextlib.suppress(KeyboardInterrupt):
+            _follow(settings, sampler, interval_s, is_json=is_json)
+    return 0
+
+
+def _follow(settings: "ClientSettings", sampler: "Sampler", interval_s: float, *, is_json: bool) -> None:
+    """Show a sample in each interval, for ever. Raises SparklogError for what time does not mend."""
+    figures: Figures | None = None
+    away_since_s: float | None = None
+    with contextlib.nullcontext() if is_json else _Screen() as screen:
+        while True:
+            begun_s = time.monotonic()
+            reason = ""
+            try:
+                if away_since_s is not None:
+                    _probe([*settings.bootstrap_servers, *(f"{host}:{port}" for host, port in sampler.known)])
+                figures, away_since_s = sampler.sample(), None
+            except Exception as error:
+                if not _is_passing(error):
+                    raise
+                reason, away_since_s = str(error), away_since_s or time.time()
+            if screen is not None:
+                screen.show(figures, reason, away_since_s)
+            else:
+                print_json(_as_json(figures) if figures is not None and not reason else {"away": reason})
+                sys.stdout.flush()
+            time.sleep(max(SLEEP_S_MIN, begun_s + interval_s - time.monotonic()))
+
+
+def _is_passing(error: Exception) -> bool:
+    """Whether the cluster may answer again by itself."""
+    from sparklog.errors import BrokerError, ConnectionFailed, RequestTimeout
+
+    is_away = isinstance(error, ConnectionFailed | RequestTimeout | OSError)
+    return is_away or (isinstance(error, BrokerError) and error.is_retriable)
+
+
+def _probe(servers: Sequence[str]) -> None:
+    """Raise at once while no broker accepts a connection: a client would try until its timeout."""
+    import socket
+
+    from sparklog.client.settings import address_of
+    from sparklog.errors import ConnectionFailed
+
+    for server in dict.fromkeys(servers):
+        try:
+            socket.create_connection(address_of(server), timeout=PROBE_S_MAX).close()
+            return
+        except OSError:
+            continue
+    raise ConnectionFailed(f"no broker at {', '.join(dict.fromkeys(servers))}")
+
+
+class _Screen:
+    """The whole terminal, given back at the end."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._console = Console()
+        self._live = Live(console=self._console, screen=True, auto_refresh=False)
+
+    def __enter__(self) -> "_Screen":
+        self._live.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def show(self, figures: "Figures | None", reason: str, away_since_s: float | None) -> None:
+        """Draw the last figures, and that the cluster is away if it is."""
+        rows = max(ROWS_MIN, (self._console.height - LINES_AROUND) // 3)
+        self._live.update(drawn(figures, rows, reason, away_since_s), refresh=True)
+
+
+def drawn(
+    figures: "Figures | None", rows: int, reason: str = "", away_since_s: float | None = None
+) -> "RenderableType":
+    """The screen: at most `rows` of each kind; every name and message inert."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from sparklog_server.console.shown import inert_name
+
+    parts: list[RenderableType] = []
+    if away_since_s is not None:
+        since = time.strftime("%H:%M:%S", time.localtime(away_since_s))
+        parts.append(
+            Text(f"The cluster is away since {since}; trying again. {inert_name(reason)}", style="bold red")
+        )
+    if figures is not None:
+        is_stale = away_since_s is not None
+        parts += _tables(figures, rows, style="dim" if is_stale else "")
+    return Group(*parts)
+
+
+def _tables(figures: "Figures", rows: int, *, style: str) -> "list[RenderableType]":
+    from rich.text import Text
+
+    from sparklog_server.console.shown import inert_name
+
+    at = time.strftime("%H:%M:%S", time.localtime(figures.time_s))
+    parts: list[RenderableType] = [
+        Text(
+            f"{at}  {inert_name(figures.cluster)}  {_rate(figures.records_in)} records/s  "
+            f"{figures.partitions} partitions, {figures.offline} offline, "
+            f"{figures.under_replicated} under-replicated",
+            style=style or ("bold red" if figures.offline else "bold"),
+        ),
+        _table(
+            ("topic", "records/s", "in B/s", "out B/s"),
+            [
+                (one.topic, _rate(one.records_in), _size(one.bytes_in), _size(one.bytes_out))
+                for one in figures.topics[:rows]
+            ],
+            style,
+        ),
+    ]
+    if figures.requests:
+        parts.append(
+            _table(
+                (
+                    "request, p99 in ms",
+                    "node",
+                    "per s",
+                    "total",
+                    "queue",
+                    "local",
+                    "remote",
+                    "throttle",
+                    "send",
+                ),
+                [
+                    (one.request, one.node, _rate(one.per_s), *(f"{value:.2f}" for value in one[3:]))
+                    for one in figures.requests[:rows]
+                ],
+                style,
+            )
+        )
+    parts += [
+        _table(
+            ("group", "state", "members", "lag", "lag/s"),
+            [
+                (one.group, one.state, str(one.members), _whole(one.lag), _signed(one.lag_growth))
+                for one in figures.groups[:rows]
+            ],
+            style,
+        ),
+        _table(
+            ("broker", "address", "state", "leads", "used", "free", "disk"),
+            [
+                (
+                    str(one.broker),
+                    one.address,
+                    one.state,
+                    str(one.leaders),
+                    *map(_size, (one.used, one.usable, one.total)),
+                )
+                for one in figures.brokers[:rows]
+            ],
+            style,
+        ),
+        *(Text(inert_name(note), style="dim") for note in figures.notes[:ROWS_MIN]),
+    ]
+    return parts
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], style: str) -> "RenderableType":
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    from sparklog_server.console.shown import inert_name
+
+    table = Table(box=SIMPLE_HEAD, expand=True, style=style, pad_edge=False)
+    for number, column in enumerate(columns):
+        is_text = number == 0 or column in ("node", "state", "address")
+        table.add_column(column, justify="left" if is_text else "right", no_wrap=True)
+    for row in rows:
+        # Plain text, because names may contain brackets, which are markup otherwise.
+        table.add_row(*(Text(inert_name(cell)[:NAME_WIDTH]) for cell in row), style=style)
+    return table
+
+
+# -- for programs
+
+
+def _print_once(figures: "Figures", *, is_json: bool) -> None:
+    if is_json:
+        print_json(_as_json(figures))
+        return
+    if sys.stdout.isatty():
+        from rich.console import Console
+
+        Console().print(drawn(figures, ROWS_MAX))
+        return
+    from sparklog_server.console.shown import inert_name
+
+    def line(*cells: object) -> None:
+        click.echo("\t".join("" if cell is None else inert_name(str(_plain(cell))) for cell in cells))
+
+    line(
+        "cluster",
+        figures.cluster,
+        figures.records_in,
+        figures.partitions,
+        figures.offline,
+        figures.under_replicated,
+    )
+    for kind, rows in (
+        ("topic", figures.topics),
+        ("request", figures.requests),
+        ("group", figures.groups),
+        ("broker", figures.brokers),
+    ):
+        for row in rows[:ROWS_MAX]:
+            line(kind, *row)
+    for note in figures.notes:
+        line("note", note)
+
+
+def _as_json(figures: "Figures") -> dict[str, object]:
+    return {name: _plain(value) for name, value in figures._asdict().items()} | {
+        name: [{key: _plain(value) for key, value in one._asdict().items()} for one in rows[:ROWS_MAX]]
+        for name, rows in (
+            ("topics", figures.topics),
+            ("requests", figures.requests),
+            ("groups", figures.groups),
+            ("brokers", figures.brokers),
+        )
+    }
+
+
+def _plain(value: object) -> object:
+    """A figure to three decimals."""
+    return round(value, 3) if isinstance(value, float) else value
+
+
+def _rate(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
+
+
+def _size(value: float | None) -> str:
+    from sparklog_server.cli.options import bytes_text
+
+    return "-" if value is None else str(bytes_text(int(value)))
+
+
+def _whole(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def _signed(value: float | None) -> str:
+    return "-" if value is None else f"{value:+,.0f}"
