@@ -108,8 +108,15 @@ def pairs(assignments: Sequence[str], option: str) -> dict[str, str]:
 
 def client_settings(**more: str) -> "ClientSettings":
     """The settings of a client of this command: `more` by names with `_` for `.`, then the file's, then
-    those of --set.
+    those of --set. Fails at once if no broker is reachable.
     """
+    settings = unchecked_settings(**more)
+    _check_reachable(settings.bootstrap_servers)
+    return settings
+
+
+def unchecked_settings(**more: str) -> "ClientSettings":
+    """As `client_settings`, for a command that has work without a cluster too."""
     from sparklog.client.settings import ClientSettings
 
     patience = {
@@ -118,9 +125,7 @@ def client_settings(**more: str) -> "ClientSettings":
         "client.id": "sparklog-cli",
     }
     given = {name.replace("_", "."): value for name, value in more.items()}
-    settings = ClientSettings.from_kafka(client_map(patience | given))
-    _check_reachable(settings.bootstrap_servers)
-    return settings
+    return ClientSettings.from_kafka(client_map(patience | given))
 
 
 def client_map(less: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:

@@ -3,6 +3,7 @@
     accepted ─┬─► (TLS handshake) ─► HttpConnection ─► /healthz   the loop turns: 200
               └─► too many: closed                     /readyz    200, or 503 and the reason
                                                        /metrics   (login) ─► `http_metrics`
+                                                       /stacks    (login) ─► `http_stacks`, not in the clear
 
 Its connections are apart from those of Kafka's clients: they count towards no limit of them. A start without
 this listener imports neither this nor h11.
@@ -192,13 +193,17 @@ class HttpListener:
         headers = dict(request.headers)
         path = request.target.partition(b"?")[0]
         if path == b"/metrics":
-            self._metrics(connection, headers)
+            is_openmetrics = b"application/openmetrics-text" in headers.get(b"accept", b"")
+            show = partial(self._page.asked, connection, is_openmetrics=is_openmetrics)
+            self._allowed(connection, headers, show)
+        elif path == b"/stacks" and (self.listener.is_loopback or self._login is not None):
+            self._allowed(connection, headers, partial(self._stacks, connection))
         elif path == b"/healthz":
             self._answer(connection, 200, "the loop turns\n")
         elif path == b"/readyz":
             self._readiness(connection, self._report.unready())
         else:
-            self._answer(connection, 404, "there are /metrics, /healthz and /readyz\n")
+            self._answer(connection, 404, "there are /metrics, /healthz, /readyz and /stacks\n")
 
     def _answer(self, connection: HttpConnection, status: int, text: str, *more: tuple[str, str]) -> None:
         connection.respond(status, (text.encode(),), more=more, now_us=read_clock().mono_us)
@@ -215,12 +220,18 @@ class HttpListener:
         else:
             self._reactor.post(partial(self._readiness, connection, pieces))
 
-    def _metrics(self, connection: HttpConnection, headers: dict[bytes, bytes]) -> None:
-        is_openmetrics = b"application/openmetrics-text" in headers.get(b"accept", b"")
+    def _stacks(self, connection: HttpConnection) -> None:
+        from sparklog_server.daemon.http_stacks import stacks  # asked for by a person, seldom
+
+        self._answer(connection, 200, stacks())
+
+    def _allowed(
+        self, connection: HttpConnection, headers: dict[bytes, bytes], then: Callable[[], None]
+    ) -> None:
+        """Go on if this listener asks for no login, or once a user has logged in that may see the page."""
         if self._login is None:
-            self._page.asked(connection, is_openmetrics=is_openmetrics)
+            then()
             return
-        then = partial(self._page.asked, connection, is_openmetrics=is_openmetrics)
         if connection.principal != ANONYMOUS:
             self._seen(connection, connection.principal, then)
             return

@@ -176,6 +176,26 @@ def test_health_and_readiness_and_openmetrics(node: HttpNode) -> None:
     assert found.value("sparklog_scrapes_total") == 1
 
 
+def test_stacks_are_not_served_in_the_clear_beyond_loopback(tmp_path: Path) -> None:
+    elsewhere = ("--insecure", "--set", "sparklog.http.listener=http://0.0.0.0:0")
+    with http_broker(tmp_path / "data", *elsewhere) as process:
+        port = HttpNode(process).http_address[1]
+        with closing(socket.create_connection(("127.0.0.1", port))) as client:
+            assert get(client, "/stacks")[0] == 404
+            assert get(client, "/metrics")[0] == 200
+
+
+def test_the_stacks_of_the_threads_name_functions_and_no_values(node: HttpNode) -> None:
+    with closing(socket.create_connection(node.http_address)) as client:
+        status, body = get(client, "/stacks")
+    assert status == 200
+    lines = body.decode().splitlines()
+    assert lines[0].startswith("thread '")
+    assert any("HttpListener.asked" in line for line in lines)
+    assert any("Server.run" in line for line in lines)
+    assert all(re.fullmatch(r"thread '.*'|  \S+:\d+ \S+|", line) for line in lines)
+
+
 @pytest.mark.parametrize(
     "sent",
     [
@@ -309,6 +329,7 @@ def test_a_secure_node_asks_for_a_user_of_the_cluster(tmp_path: Path) -> None:
                 return int(error.code)
 
         assert ask("/healthz") == 200
+        assert ask("/stacks") == 401
         assert ask("/metrics") == 401
         assert ask("/metrics", "admin:wrong") == 401
         assert ask("/metrics", "nobody:x") == 401
