@@ -1,5 +1,5 @@
-"""Resident memory of the broker: idle after start, with five thousand idle connections, after a gigabyte
-in and out.
+"""Resident memory of the broker: idle after start, with five thousand idle connections, with five thousand
+partitions, after a gigabyte in and out.
 """
 
 import contextlib
@@ -10,6 +10,9 @@ import time
 from benchmarks import harness, raw, rdkafka
 
 CONNECTIONS = 5_000
+PARTITIONS = 5_000
+BATCHES = 1_000
+"""Of one request."""
 RECORDS = 1_000_000
 SETTLE_S = 2.0
 API_VERSIONS = raw.request(18, 0, b"")
@@ -35,6 +38,24 @@ def idle_connections(figures: harness.Figures, subject: harness.Subject) -> None
     figures.add(f"{CONNECTIONS} idle connections: more by", "MB", subject.name, after - before, bound="<= 40")
 
 
+def partitions(figures: harness.Figures, subject: harness.Subject) -> None:
+    """Empty ones, then each with one small batch: the log, its producer state and its indexes exist."""
+    before = megabytes(subject)
+    harness.create_topic(subject, "many", partitions=PARTITIONS)
+    with raw.connect(subject) as connection:
+        raw.wait_for_leaders(connection, "many", PARTITIONS)
+        empty = megabytes(subject)
+        figures.add(f"{PARTITIONS} partitions without records: more by", "MB", subject.name, empty - before)
+        batch = raw.batch(value_bytes=100)
+        for first in range(0, PARTITIONS, BATCHES):
+            named = dict.fromkeys(range(first, first + BATCHES), batch)
+            connection.sendall(raw.produce_batches("many", named, acks=1))
+            assert raw.check_produced(raw.reply(connection), "many") == BATCHES
+    figures.add(
+        f"{PARTITIONS} partitions with a batch each: more by", "MB", subject.name, megabytes(subject) - before
+    )
+
+
 def gigabyte(figures: harness.Figures, subject: harness.Subject) -> None:
     """A gigabyte of 1 KB values through librdkafka, into four partitions and back."""
     harness.create_topic(subject, "gigabyte", partitions=4)
@@ -52,6 +73,8 @@ def main() -> None:
             if rdkafka.is_available():
                 gigabyte(figures, subject)
             idle_connections(figures, subject)
+        for subject in harness.subjects(options):  # new ones: the heap of the connections would be used again
+            partitions(figures, subject)
     figures.note("a Java broker keeps what its heap allows: its figures depend on -Xmx1g")
     figures.report(options)
 

@@ -273,11 +273,11 @@ def _print_once(figures: "Figures", *, is_json: bool) -> None:
 
     line(
         "cluster",
-        figures.cluster,
-        figures.records_in,
-        figures.partitions,
-        figures.offline,
-        figures.under_replicated,
+        f"id={figures.cluster}",
+        f"records_s={_plain(figures.records_in)}",
+        f"partitions={figures.partitions}",
+        f"offline={figures.offline}",
+        f"under_replicated={figures.under_replicated}",
     )
     for kind, rows in (
         ("topic", figures.topics),

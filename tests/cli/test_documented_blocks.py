@@ -106,6 +106,7 @@ def shell(tmp_path: Path, broker: EmbeddedBroker) -> Shell:
     return Shell(tmp_path, broker)
 
 
+@pytest.mark.timeout(300)  # some seventy commands, each a start of Python
 def test_every_block_of_the_page_on_the_command_line_runs(shell: Shell, broker: EmbeddedBroker) -> None:
     open_transaction = contextlib.ExitStack()
     prepare: dict[str, Callable[[], object]] = {
