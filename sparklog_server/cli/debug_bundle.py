@@ -269,10 +269,11 @@ def _directory(at: Path) -> dict[str, object]:
             path = Path(root) / name
             if len(files) >= FILES_MAX:
                 is_cut = True
+                names.clear()  # go no further
                 break
             with suppress(FileNotFoundError):  # a broker may run, and remove files
                 files.append((str(path.relative_to(at)), path.lstat().st_size))
-        segments = sorted(name for name in here if name.endswith(".log"))
+        segments = sorted(name for name in here if name.endswith(".log") and (Path(root) / name).is_file())
         if segments and len(logs) < LOGS_MAX:
             logs.append(head_of(Path(root) / segments[-1], at))
     return {"directory": str(at.absolute()), "files": files, "is_cut": is_cut, "logs": logs}

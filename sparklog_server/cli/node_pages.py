@@ -4,7 +4,10 @@ A page is read from an address that the user has given, without following redire
 settings is sent only over https.
 """
 
+import contextlib
 import re
+import socket
+import threading
 import time
 from base64 import b64encode
 from collections.abc import Collection
@@ -82,21 +85,30 @@ class NodePages:
                 headers["Authorization"] = "Basic " + b64encode(":".join(login).encode()).decode()
         else:
             connection = HTTPConnection(address.host, address.port, timeout=TIMEOUT_S)
+        body = bytearray()
+        timer: threading.Timer | None = None
         try:
+            connection.connect()
+            # The timeout of a socket is for each read: a peer may send a byte now and then.
+            timer = threading.Timer(until_s - time.monotonic(), _end, (connection.sock,))
+            timer.daemon = True
+            timer.start()
             connection.request("GET", path, headers=headers)
             response = connection.getresponse()
-            body = bytearray()
-            while part := response.read(_READ_BYTES):
+            while part := response.read1(_READ_BYTES):
                 body += part
                 if len(body) > PAGE_BYTES_MAX:
                     raise PageFailed(f"{address}{path} has more than {PAGE_BYTES_MAX} bytes")
-                if time.monotonic() > until_s:
-                    raise PageFailed(f"{address}{path} did not end within {TIMEOUT_S:.0f} s")
-        except (OSError, HTTPException) as error:
-            reason = inert_name(str(error)) or type(error).__name__
-            raise PageFailed(f"{address}{path}: {reason}") from None
+        except (OSError, HTTPException, ValueError) as error:
+            if time.monotonic() < until_s:
+                reason = inert_name(str(error)) or type(error).__name__
+                raise PageFailed(f"{address}{path}: {reason}") from None
         finally:
+            if timer is not None:
+                timer.cancel()
             connection.close()
+        if time.monotonic() >= until_s:
+            raise PageFailed(f"{address}{path} did not end within {TIMEOUT_S:g} s")
         text = body.decode("utf-8", "replace")
         if response.status != 200:
             raise PageFailed(f"{address}{path}: HTTP {response.status}: {inert_name(text[:200].strip())}")
@@ -108,6 +120,11 @@ class NodePages:
 
             self._context = client_context(self._settings.tls)
         return self._context
+
+
+def _end(connected: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        connected.shutdown(socket.SHUT_RDWR)
 
 
 def login_of(settings: "ClientSettings") -> tuple[str, str] | None:

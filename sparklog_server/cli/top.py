@@ -76,6 +76,8 @@ def top(http: tuple[str, ...], interval_s: float, is_once: bool, is_json: bool) 
 
 def _follow(settings: "ClientSettings", sampler: "Sampler", interval_s: float, *, is_json: bool) -> None:
     """Show a sample in each interval, for ever. Raises SparklogError for what time does not mend."""
+    from sparklog.client.settings import address_of
+
     figures: Figures | None = None
     away_since_s: float | None = None
     with contextlib.nullcontext() if is_json else _Screen() as screen:
@@ -84,7 +86,7 @@ def _follow(settings: "ClientSettings", sampler: "Sampler", interval_s: float, *
             reason = ""
             try:
                 if away_since_s is not None:
-                    _probe([*settings.bootstrap_servers, *(f"{host}:{port}" for host, port in sampler.known)])
+                    _probe([*map(address_of, settings.bootstrap_servers), *sampler.known])
                 figures, away_since_s = sampler.sample(), None
             except Exception as error:
                 if not _is_passing(error):
@@ -106,20 +108,20 @@ def _is_passing(error: Exception) -> bool:
     return is_away or (isinstance(error, BrokerError) and error.is_retriable)
 
 
-def _probe(servers: Sequence[str]) -> None:
+def _probe(addresses: Sequence[tuple[str, int]]) -> None:
     """Raise at once while no broker accepts a connection: a client would try until its timeout."""
     import socket
 
-    from sparklog.client.settings import address_of
     from sparklog.errors import ConnectionFailed
 
-    for server in dict.fromkeys(servers):
+    reasons = {}
+    for host, port in addresses:
         try:
-            socket.create_connection(address_of(server), timeout=PROBE_S_MAX).close()
+            socket.create_connection((host, port), timeout=PROBE_S_MAX).close()
             return
-        except OSError:
-            continue
-    raise ConnectionFailed(f"no broker at {', '.join(dict.fromkeys(servers))}")
+        except OSError as error:
+            reasons[f"{host}:{port}"] = (error.strerror or str(error)).lower()
+    raise ConnectionFailed("no broker at " + ", ".join(f"{at} ({why})" for at, why in reasons.items()))
 
 
 class _Screen:
@@ -158,7 +160,10 @@ def drawn(
     if away_since_s is not None:
         since = time.strftime("%H:%M:%S", time.localtime(away_since_s))
         parts.append(
-            Text(f"The cluster is away since {since}; trying again. {inert_name(reason)}", style="bold red")
+            Text(
+                f"The cluster does not answer since {since}; trying again. {inert_name(reason)}",
+                style="bold red",
+            )
         )
     if figures is not None:
         is_stale = away_since_s is not None

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, Self
 
 from sparklog.client.admin import Admin
 from sparklog.client.settings import ClientSettings
-from sparklog.errors import BrokerError
+from sparklog.errors import BrokerError, ConnectionFailed, RequestTimeout
 from sparklog_server.cli.node_pages import Address, Labels, NodePages, PageFailed, samples
 from sparklog_server.console.brokers import broker_rows, partition_counts
 from sparklog_server.console.group_lag import described_groups
@@ -161,7 +161,7 @@ class Sampler:
         dirs = {}
         try:
             dirs = admin.describe_log_dirs()
-        except BrokerError as error:
+        except (BrokerError, ConnectionFailed, RequestTimeout) as error:  # one broker may be down
             notes.append(f"no sizes of disks: {error}")
         bytes_in, bytes_out, requests = self._of_nodes(notes)
         counts = partition_counts(topics)

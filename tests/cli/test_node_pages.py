@@ -1,15 +1,21 @@
 """Pages of nodes: what is sent where, what is refused, and how samples are read."""
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
 
 from sparklog.client.settings import ClientSettings
 from sparklog_server.cli import node_pages
+from sparklog_server.cli.client_files import read_client_file
+from sparklog_server.cli.main import main
 from sparklog_server.cli.node_pages import Address, NodePages, PageFailed, addresses, login_of, samples
+from tests.daemon.broker_process import BrokerProcess
+from tests.daemon.http_nodes import HttpNode
 
 SETTINGS = {"bootstrap.servers": "h:1", "sasl.username": "ann", "sasl.password": "opensesame"}
 Answer = Callable[[BaseHTTPRequestHandler], None]
@@ -104,15 +110,23 @@ def test_a_page_without_end_and_one_that_stalls_are_given_up(monkeypatch: pytest
         pytest.raises(PageFailed, match="more than 10000"),
     ):
         pages().read(address, "/metrics")
-    monkeypatch.setattr(node_pages, "TIMEOUT_S", 0.05)
+    monkeypatch.setattr(node_pages, "TIMEOUT_S", 0.2)
     goes_on = threading.Event()
 
     def stall(request: BaseHTTPRequestHandler) -> None:
         goes_on.wait()
 
+    def drip(request: BaseHTTPRequestHandler) -> None:
+        with contextlib.suppress(OSError):
+            request.wfile.write(b"HTTP/1.0 200 OK\r\n\r\n")
+            while not goes_on.wait(0.01):
+                request.wfile.write(b"x")
+
+    with server(drip) as (address, _), pytest.raises(PageFailed, match=r"within 0\.2 s"):
+        pages().read(address, "/metrics")
     with server(stall) as (address, _):
         try:
-            with pytest.raises(PageFailed, match="timed out"):
+            with pytest.raises(PageFailed, match=r"within 0\.2 s"):
                 pages().read(address, "/metrics")
         finally:
             goes_on.set()
@@ -146,3 +160,25 @@ def test_samples_are_read_and_nonsense_is_skipped() -> None:
         "a": [({"topic": 't"\\\n', "x": "1"}, 2.5), ({}, 7.0), ({"topic": "late"}, 3.0)],
         "none": [],
     }
+
+
+def test_a_secure_node_is_asked_with_certificate_and_login_of_the_client(tmp_path: Path) -> None:
+    directory = tmp_path / "c"
+    assert main(["init", "--secure", str(directory), "--base-port", "0"]) == 0
+    node_file = directory / "node-1.properties"
+    node_file.write_text(node_file.read_text() + "\nsparklog.http.listener=https://0.0.0.0:0\n")
+    given = read_client_file(str(directory / "client.properties"))
+    with BrokerProcess("--config", str(node_file)) as process:
+        address = Address(True, "127.0.0.1", HttpNode(process).http_address[1])
+        known = NodePages(ClientSettings.from_kafka(given))
+        assert "kafka_brokers 1" in known.read(address, "/metrics")
+        assert "Server.run" in known.read(address, "/stacks")
+        jaas = given["sasl.jaas.config"]
+        password = jaas.partition('password="')[2].partition('"')[0]
+        wrong = given | {"sasl.jaas.config": jaas.replace(password, "wrong")}
+        with pytest.raises(PageFailed, match="HTTP 401") as refused:
+            NodePages(ClientSettings.from_kafka(wrong)).read(address, "/stacks")
+        assert "wrong" not in str(refused.value)
+        strange = {name: value for name, value in given.items() if "truststore" not in name}
+        with pytest.raises(PageFailed, match="certificate"):
+            NodePages(ClientSettings.from_kafka(strange)).read(address, "/metrics")

@@ -162,7 +162,7 @@ def test_nothing_of_a_hostile_name_acts_on_the_screen() -> None:
     text = screen(figures(NASTY), 5, NASTY, 1.0)
     assert ACTING.search(text) is None
     assert text.count("g[red]\\x1b[31m\\u202e\\x00") == 9
-    assert "The cluster is away since" in text
+    assert "The cluster does not answer since" in text
 
 
 def test_a_screen_is_bounded() -> None:
@@ -225,7 +225,7 @@ def test_a_cluster_that_goes_away_is_said_and_comes_back(tmp_path: Path) -> None
             terminal.wait_for("0 offline")
             broker.child.kill()
             broker.child.wait()
-            terminal.wait_for("The cluster is away since")
+            terminal.wait_for("The cluster does not answer since")
             with start() as again:
                 again.address()
                 terminal.wait_for("0.0 records/s")
