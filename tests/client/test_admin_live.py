@@ -124,6 +124,15 @@ def test_settings_change_and_say_where_they_come_from(admin: Admin) -> None:
     assert errors_of(failed.value) == {topic: ErrorCode.INVALID_CONFIG}
 
 
+def test_settings_can_be_asked_for_by_name(admin: Admin) -> None:
+    admin.create_topics([NewTopic("named-settings", 1, configs={"retention.ms": "7000"})])
+    topic = ConfigResource("topic", "named-settings")
+    entries = admin.describe_resources([topic], ["retention.ms", "there.is.none"])[topic]
+    assert [(one.name, one.value, one.documentation) for one in entries.values()] == [
+        ("retention.ms", "7000", None)
+    ]
+
+
 def test_a_group_is_committed_for_described_and_deleted(admin: Admin) -> None:
     admin.create_topics({"read": 2})
     first, second = TopicPartition("read", 0), TopicPartition("read", 1)
