@@ -10,15 +10,15 @@ from typing import Final
 REMOVED: Final = "(removed)"
 SECRET_CHARACTERS_MIN: Final = 4
 """A shorter secret would also be cut out of other words."""
-_WORD: Final = (
-    r"[\w.\-]*(?:password|passwd|secret|token|jaas|credential|authorization|private.?key|salt)[\w.\-]*"
-)
+_WORDS: Final = "password|passwd|secret|token|jaas|credential|authorization|private.?key|salt"
+# Bounded repeats, and no prefix: the time is linear in a text that a client may have had a part in.
 _ASSIGNED: Final = re.compile(
-    rf"""(?i)(?<![\w.\-])({_WORD}["']?\s*[=:]\s*)("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s,;}}]+)"""
+    rf"""(?i)((?:{_WORDS})[\w.\-]{{0,100}}\\?["']?\s{{0,9}}[=:]\s{{0,9}})"""
+    r"""("(?:[^"\\\n]|\\.)*"?|'(?:[^'\\\n]|\\.)*'?|[^\s,;}]+)"""
 )
 _SCHEME: Final = re.compile(r"(?i)\b(basic|bearer)\s+[A-Za-z0-9+/=._~\-]{4,}")
 _PEM: Final = re.compile(r"-----BEGIN [A-Z ]*KEY-----.*?(?:-----END [A-Z ]*KEY-----|\Z)", re.DOTALL)
-_SECRET_NAME: Final = re.compile(rf"(?i){_WORD}|.*keystore\.key|.*\.key")
+_SECRET_NAME: Final = re.compile(rf"(?i).*(?:{_WORDS}).*|.*keystore\.key|.*\.key")
 _QUOTED: Final = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;]+))""")
 _OPEN_OPTIONS: Final = frozenset(("username", "tokenauth"))
 

@@ -1,6 +1,7 @@
 """`sparklog debug bundle`: what is inside, and that no secret and no record is."""
 
 import json
+import re
 import zipfile
 from pathlib import Path
 
@@ -199,3 +200,31 @@ def test_a_segment_that_is_cut_or_damaged_is_shown_up_to_there(tmp_path: Path) -
     segment.write_bytes(b"\xff" * 1_000)
     assert head_of(segment, tmp_path)["last"] == []
     assert head_of(tmp_path / "missing.log", tmp_path)["error"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'password="two words, cut',
+        "PASSWORD = 'two words, cut'",
+        '{\\"password\\": \\"two\\"}',
+        "x" * 300 + "password:two",
+        "ssl.keystore.password.of.the.node: two",
+    ],
+)
+def test_a_secret_in_a_log_is_removed_in_each_way_to_write_it(line: str) -> None:
+    shown = Scrubber({}).lines(f"before\n{line}\nbehind")
+    assert not {"two", "words", "cut"} & set(re.findall(r"\w+", shown))
+    assert shown.startswith("before\n")
+    assert shown.endswith("\nbehind")
+
+
+def test_a_hostile_log_costs_no_more_than_its_length() -> None:
+    """Quadratic patterns would take hours for a megabyte."""
+    for text in (
+        "password" * 131_072,
+        'password="' * 100_000,
+        "-----BEGIN KEY-----" * 50_000,
+        "basic " * 170_000,
+    ):
+        Scrubber({"sasl.password": "passwordpassword"}).lines(text)
