@@ -55,8 +55,9 @@ class RequestFigures(NamedTuple):
 
     @property
     def slowness(self) -> float:
-        """A Fetch waits for records by design: that part does not count."""
-        return self.total - self.remote if self.request.startswith("Fetch") else self.total
+        """A Fetch waits for records, a member for the other members, by design: that part does not count."""
+        is_waiting = self.request.startswith("Fetch") or self.request in ("JoinGroup", "SyncGroup")
+        return self.total - self.remote if is_waiting else self.total
 
 
 class GroupFigures(NamedTuple):
