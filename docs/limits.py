@@ -5,7 +5,14 @@ from typing import NamedTuple
 from sparklog.client.sasl import scram_messages
 from sparklog.kernels import codec_reference
 from sparklog.record import compression
-from sparklog_server.broker import consumer_sessions, log_settings, resolver
+from sparklog_server.broker import (
+    client_telemetry,
+    client_values,
+    consumer_sessions,
+    log_settings,
+    pushed_metrics,
+    resolver,
+)
 from sparklog_server.config.layers import default_of
 from sparklog_server.config.settings import broker_keys
 from sparklog_server.controller import alterations, names, topics
@@ -76,6 +83,17 @@ MEMORY = [
         "The connection is closed.",
         codec_reference.REQUEST_ALLOWANCE_MAX,
         memory=1,
+    ),
+    Limit(
+        "clients that are asked to push their metrics",
+        "The one that was used least recently is forgotten. It begins anew with its next request.",
+        client_telemetry.INSTANCES_MAX,
+        memory=client_telemetry.INSTANCE_BYTES,
+    ),
+    Limit(
+        "sparklog.telemetry.series.max",
+        "Further series that clients push are not shown, and counted by `sparklog_client_points_dropped_total`.",
+        memory=client_values.SERIES_BYTES,
     ),
     Limit("log.cleaner.dedupe.buffer.size", "Compaction cleans a log in several rounds.", memory=1),
 ]
@@ -210,6 +228,25 @@ STORAGE = [
         "Further groups have no series of their own on `/metrics`: they are summed under "
         '`consumergroup="(others)"`.',
     ),
+    Limit(
+        "telemetry.max.bytes",
+        "A larger push is refused with TELEMETRY_TOO_LARGE (118), one that decompresses to more with "
+        "INVALID_RECORD (87).",
+    ),
+    Limit(
+        "fields of one push above its metrics",
+        "The push is refused with INVALID_RECORD (87).",
+        pushed_metrics.FIELDS_MAX,
+    ),
+    Limit(
+        "bytes of one pushed metric",
+        "It is not shown, and counted by `sparklog_client_points_dropped_total`.",
+        pushed_metrics.METRIC_BYTES_MAX,
+    ),
+    Limit("points of one push", "Further points are not shown, and counted.", pushed_metrics.POINTS_MAX),
+    Limit("attributes of one pushed point", "It is not shown, and counted.", pushed_metrics.ATTRIBUTES_MAX),
+    Limit("sparklog.telemetry.clients.max", "What further clients push is not shown, and counted."),
+    Limit("sparklog.telemetry.client.series.max", "Further series of the client are not shown, and counted."),
     Limit(
         "HTTP connections",
         "The one that has waited longest for its next request is closed; else the new one.",

@@ -446,6 +446,24 @@ LAG_UNKNOWN = _gauge(
 SUMMED = _gauge(
     "sparklog_series_summed", f"Topics and groups without series of their own, under {OTHERS}.", "of"
 )
+CLIENT_INSTANCES = _gauge("sparklog_client_instances", "Clients that have asked what to push (KIP-714).")
+CLIENT_PUSHES = _counter(
+    "sparklog_client_pushes_total",
+    "Pushes of metrics by clients, by the error code of the response.",
+    "error",
+)
+CLIENT_SERIES = _gauge("sparklog_client_series", "Series that clients have pushed and that are shown.")
+CLIENT_DROPPED = _counter(
+    "sparklog_client_points_dropped_total",
+    "Pushed values that are not shown, by reason: a bound (clients, client, series, push, size, attributes), "
+    "or a type or value that has no sample.",
+    "reason",
+)
+_PUSHED_BY = ("client_id", "client_instance_id", "metric", "topic", "partition", "node", "attributes")
+CLIENT_COUNTER = _counter(
+    "sparklog_client_counter_total", "Sums that clients pushed, by their metric.", *_PUSHED_BY
+)
+CLIENT_GAUGE = _gauge("sparklog_client_gauge", "Gauges that clients pushed, by their metric.", *_PUSHED_BY)
 SCRAPES = _counter("sparklog_scrapes_total", "Renderings of /metrics; scrapes at the same time share one.")
 SCRAPE_SECONDS = _gauge("sparklog_scrape_seconds", "The processor time of the last rendering, in pieces.")
 HTTP_REFUSED = _counter("sparklog_http_refused_total", "HTTP requests and connections refused.", "reason")

@@ -27,6 +27,7 @@ from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.replica.partitions import Partitions
 
 if TYPE_CHECKING:
+    from sparklog_server.broker.client_telemetry import ClientTelemetry
     from sparklog_server.broker.consumer_sessions import ConsumerSessions
     from sparklog_server.broker.transaction_peers import TransactionPeers
     from sparklog_server.replica.sessions import ReplicaSessions
@@ -126,6 +127,7 @@ class Context:
         self._entropy = entropy
         self._replica_sessions: ReplicaSessions | None = None
         self._consumer_sessions: ConsumerSessions | None = None
+        self._client_telemetry: ClientTelemetry | None = None
         self.auto_creations: set[str] = set()
         self.suspects: dict[NodeId, Micros] = {}
         """The brokers whose link has just ended, and until when Metadata leaves them out."""
@@ -248,6 +250,20 @@ class Context:
     def cached_consumer_sessions(self) -> "ConsumerSessions | None":
         """The fetch sessions of consumers, if there were any."""
         return self._consumer_sessions
+
+    @property
+    def client_telemetry(self) -> "ClientTelemetry":
+        """The clients that push metrics."""
+        if self._client_telemetry is None:
+            from sparklog_server.broker.client_telemetry import ClientTelemetry  # most clients push none
+
+            self._client_telemetry = ClientTelemetry(self.settings.telemetry, self._entropy)
+        return self._client_telemetry
+
+    @property
+    def known_client_telemetry(self) -> "ClientTelemetry | None":
+        """The clients that push metrics, if there were any."""
+        return self._client_telemetry
 
     def suspected(self, now: Instant) -> frozenset[NodeId]:
         """The brokers that Metadata leaves out at the moment."""

@@ -58,6 +58,8 @@ ADMINISTRATION_APIS: Final = frozenset(
         75,
     )
 )
+TELEMETRY_APIS: Final = frozenset((71, 72))
+"""Served where the metrics of clients are shown and can be decoded (`newest_served`)."""
 SERVED: Final = (*HANDLERS, *sorted(RECORD_APIS | GROUP_APIS | TRANSACTION_APIS | ADMINISTRATION_APIS))
 _INIT_PRODUCER_ID = 22
 
@@ -82,6 +84,10 @@ def import_handler(handlers: Handlers, api_key: int) -> tuple[Handler, type[Mess
         from sparklog_server.broker.dispatch_administration import ADMINISTRATION
 
         family = ADMINISTRATION
+    elif api_key in TELEMETRY_APIS:
+        from sparklog_server.broker.handlers.telemetry import TELEMETRY
+
+        family = TELEMETRY
     else:
         return None
     for key, entry in family.items():
@@ -95,4 +101,9 @@ def newest_served(settings: BrokerSettings) -> dict[int, int]:
     unreleased = API_BY_KEY[_INIT_PRODUCER_ID].unreleased
     if settings.transactions.two_phase_commit_enable and unreleased is not None:
         newest[_INIT_PRODUCER_ID] = unreleased
+    if settings.http.listener is not None:
+        from sparklog_server.broker.otlp import is_installed  # a search of the file system
+
+        if is_installed():
+            newest |= {key: API_BY_KEY[key].until for key in TELEMETRY_APIS}
     return newest

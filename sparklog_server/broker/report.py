@@ -55,6 +55,10 @@ class BrokerReport:
         yield from self._memory(text)
         if self._requests is not None:
             yield from self._requests.told(text, now)
+        if (telemetry := context.known_client_telemetry) is not None:
+            from sparklog_server.broker.report_clients import client_report  # many nodes have no such clients
+
+            yield from client_report(text, telemetry, now)
         yield from group_report(text, context, self._ends)
         yield from transaction_report(text, context)
         yield from partition_report(text, context, shown, self._cluster.leaderless)

@@ -78,6 +78,12 @@ class Forwarding(NamedTuple):
     groups: tuple[str, ...] = ()
 
 
+UNKNOWN_SOFTWARE: Final = ("unknown", "unknown")
+"""The name and version of the software of a client that has not said them."""
+SOFTWARE_CHARS_MAX: Final = 255
+"""What a session keeps of a name that its client gives itself."""
+
+
 class Session:
     """A connection; `backlog` holds whole frames that arrived while it was muted, `held_by` the parked
     call that the next ones wait for; paused is one that waits for the disk to catch up; `is_controller` is
@@ -107,6 +113,8 @@ class Session:
         "owed_bytes",
         "peer_address",
         "principal",
+        "software",
+        "telemetry",
         "throttled_until_us",
         "times",
         "unread_bytes",
@@ -150,6 +158,8 @@ class Session:
             False  # not served until its client has read its replies, or other sessions have had their turn
         )
         self.throttled_until_us: Micros | None = None  # it has exceeded its quota
+        self.software = UNKNOWN_SOFTWARE  # of the client, as it said in ApiVersions
+        self.telemetry: Ending | None = None  # the client that pushes metrics
         self.times: ApiTimes | None = None  # of its last request, if times are measured
 
     @property
@@ -186,6 +196,12 @@ class Encoded(NamedTuple):
 
     message: Message
     chunks: list[Chunk]
+
+
+class Ending(Protocol):
+    """What ends with a session."""
+
+    def end(self) -> None: ...
 
 
 class Wakeable(Protocol):

@@ -196,6 +196,8 @@ class Sessions:
                 if call.answer:
                     release(call.answer)
             session.owed.clear()
+            if session.telemetry is not None:
+                session.telemetry.end()
         return session
 
     def has_request_in_flight(self, session_id: SessionId) -> bool:

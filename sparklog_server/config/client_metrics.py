@@ -1,7 +1,7 @@
 """Settings of a client metrics subscription (KIP-714)."""
 
 from collections.abc import Mapping
-from typing import Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from sparklog.errors import SettingsError
 
@@ -53,26 +53,57 @@ def check_client_metrics(texts: Mapping[str, str]) -> int:
                     f"Configuration 'match' has {len(entries)} patterns; {MATCHES_MAX} are the most."
                 )
             for entry in entries:
-                _check_pattern(entry)
+                _pattern_of(entry)
     return cast(
         int, CLIENT_METRICS_KEYS["interval.ms"].parse(texts.get("interval.ms", DEFAULTS["interval.ms"]))
     )
 
 
-def _check_pattern(entry: str) -> None:
+class Subscription(NamedTuple):
+    """A valid subscription: prefixes of metrics, and the clients that push them. An attribute of `patterns`
+    must match its pattern as a whole.
+    """
+
+    metrics: tuple[str, ...]
+    interval_ms: int
+    patterns: Mapping[str, Any]
+    """Compiled by re2, which carries no types."""
+
+    def matches(self, attributes: Mapping[str, str | None]) -> bool:
+        """Whether a client with these attributes, by the names of `MATCHED`, is meant."""
+        for name, pattern in self.patterns.items():
+            value = attributes[name]
+            if value is None or pattern.fullmatch(value.encode("utf-8", "surrogatepass")) is None:
+                return False
+        return True
+
+
+def subscription_of(texts: Mapping[str, str]) -> Subscription:
+    """The subscription of these texts, which `check_client_metrics` has accepted. Of two patterns for one
+    attribute the last counts, as in Kafka.
+    """
+    texts = {**DEFAULTS, **texts}
+    parsed = {name: CLIENT_METRICS_KEYS[name].parse(text) for name, text in texts.items()}
+    matched = cast(tuple[str, ...], parsed["match"])
+    return Subscription(
+        metrics=cast(tuple[str, ...], parsed["metrics"]),
+        interval_ms=cast(int, parsed["interval.ms"]),
+        patterns=dict(_pattern_of(entry) for entry in matched),
+    )
+
+
+def _pattern_of(entry: str) -> tuple[str, Any]:
+    """The attribute and the pattern of one entry of `match`; raises SettingsError."""
     import re2  # the import takes ten milliseconds, and most brokers never need it
 
     matched, equals, pattern = entry.partition("=")
-    is_legal = bool(equals) and bool(pattern) and "=" not in pattern and matched.strip() in MATCHED
-    if is_legal:
+    if bool(equals) and bool(pattern) and "=" not in pattern and matched.strip() in MATCHED:
         options = re2.Options()
         options.log_errors = False
         try:
-            re2.compile(pattern.strip().encode(), options)
+            return matched.strip(), re2.compile(pattern.strip().encode(), options)
         except (re2.error, UnicodeEncodeError):
-            is_legal = False
-    if not is_legal:
-        raise SettingsError(
-            f"Illegal client matching pattern: {entry} (it is name=pattern, the name one of "
-            f"{', '.join(MATCHED)})"
-        )
+            pass  # refused below
+    raise SettingsError(
+        f"Illegal client matching pattern: {entry} (it is name=pattern, the name one of {', '.join(MATCHED)})"
+    )

@@ -1,4 +1,4 @@
-"""A part of `settings`: each field is the definition of a broker key."""
+"""Parts of `settings`: each field is the definition of a broker key."""
 
 from collections.abc import Callable, Iterable
 from typing import Annotated, Final
@@ -57,6 +57,46 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
             0,
         ),
     ] = 1_000
+
+
+class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The metrics that clients push (KIP-714)."""
+
+    max_bytes: Annotated[
+        int,
+        _int(
+            "telemetry.max.bytes",
+            "The maximum size of the metrics that a client pushes at once, as sent and decompressed.",
+            1,
+        ),
+    ] = 1_048_576
+    clients_max: Annotated[
+        int,
+        _int(
+            "sparklog.telemetry.clients.max",
+            "The maximum number of clients whose pushed metrics are shown.",
+            0,
+            10_000,
+        ),
+    ] = 1_000
+    client_series_max: Annotated[
+        int,
+        _int(
+            "sparklog.telemetry.client.series.max",
+            "The maximum number of series that one client may push.",
+            0,
+            2_000,
+        ),
+    ] = 500
+    series_max: Annotated[
+        int,
+        _int(
+            "sparklog.telemetry.series.max",
+            "The maximum number of series that all clients together may push.",
+            0,
+            100_000,
+        ),
+    ] = 5_000
 
 
 def http_listener_of(

@@ -17,7 +17,7 @@ from .access_settings import AccessSettings, check_access
 from .cleaner_settings import CleanerSettings
 from .connection_settings import ConnectionSettings
 from .group_settings import GroupDefaults
-from .http_settings import HttpSettings, http_listener_of
+from .http_settings import HttpSettings, TelemetrySettings, http_listener_of
 from .internal_topic_settings import InternalTopicSettings
 from .keys import Key, Kind, Update, fields_of
 from .kinds import boolean as _boolean
@@ -305,8 +305,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 86_400_000
 
     offset_metadata_max_bytes: Annotated[
-        int,
-        _int("offset.metadata.max.bytes", "The maximum size of the metadata of a committed offset."),
+        int, _int("offset.metadata.max.bytes", "The maximum size of the metadata of a committed offset.")
     ] = 4096
 
     # The cluster
@@ -349,6 +348,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     tls: TlsSettings = TlsSettings()
     quotas: QuotaSettings = QuotaSettings()
     http: HttpSettings = HttpSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
     http_listener: Listener | None = None
     of_listeners: Mapping[str, str] = msgspec.field(default_factory=dict)
     """The texts of keys with a listener's prefix, those set while running included."""
@@ -420,6 +420,7 @@ PARTS: dict[str, type[msgspec.Struct]] = {
     "tls": TlsSettings,
     "quotas": QuotaSettings,
     "http": HttpSettings,
+    "telemetry": TelemetrySettings,
 }
 """The fields of `BrokerSettings` that hold a struct of settings."""
 
@@ -445,9 +446,7 @@ def key_of(name: str) -> Key:
         return key_of_synonym(name)
     if (of_listener := key_of_listener(name, broker_keys())) is not None:
         return of_listener
-    from .without_effect import (
-        known_without_effect,
-    )  # a table of hundreds of keys, rarely needed
+    from .without_effect import known_without_effect  # a table of hundreds of keys, rarely needed
 
     key = known_without_effect(name)
     if key is None:

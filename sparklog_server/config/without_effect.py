@@ -210,7 +210,6 @@ ssl.protocol | STRING | b | - | TLSv1.3 | The newest version of TLS that is trie
 ssl.provider | STRING | b | - | <none> | Java's provider of TLS.
 ssl.secure.random.implementation | STRING | b | - | <none> | Java's source of random numbers for TLS.
 ssl.trustmanager.algorithm | STRING | b | - | PKIX | Java's algorithm for trust managers.
-telemetry.max.bytes | INT | r | 1.. | 1048576 | The most metrics a client may push at once.
 transaction.state.log.load.buffer.size | INT | r | 1.. | 5242880 |
     How much of `__transaction_state` is read at a time when a coordinator starts.
 unstable.api.versions.enable | BOOLEAN | r | - | false | Serve versions of APIs that Kafka has not released.

@@ -11,6 +11,7 @@ from sparklog_server.broker.dispatch import (
     HANDLERS,
     RECORD_APIS,
     SERVED,
+    TELEMETRY_APIS,
     TRANSACTION_APIS,
     import_handler,
 )
@@ -18,6 +19,7 @@ from sparklog_server.broker.dispatch_administration import ADMINISTRATION
 from sparklog_server.broker.dispatch_groups import GROUPS
 from sparklog_server.broker.dispatch_records import RECORDS
 from sparklog_server.broker.dispatch_transactions import TRANSACTIONS
+from sparklog_server.broker.handlers.telemetry import TELEMETRY
 from sparklog_server.cli.main import main
 
 MODULES_MAX = 409
@@ -37,8 +39,10 @@ LATER = (
     "sparklog_server.broker.dispatch_administration",
     "sparklog_server.broker.dispatch_groups",
     "sparklog_server.broker.dispatch_records",
+    "sparklog_server.broker.client_telemetry",
     "sparklog_server.broker.dispatch_transactions",
     "sparklog_server.broker.handlers.groups",
+    "sparklog_server.broker.otlp",
     "sparklog_server.broker.report",
     "sparklog_server.broker.request_times",
     "sparklog_server.controller.administration",
@@ -106,13 +110,15 @@ def test_a_secure_start_imports_neither_cryptography_nor_handlers(tmp_path: Path
 
 
 def test_the_families_of_handlers_have_the_apis_that_are_imported_for_them() -> None:
-    assert (RECORDS.keys(), GROUPS.keys(), TRANSACTIONS.keys(), ADMINISTRATION.keys()) == (
-        RECORD_APIS,
-        GROUP_APIS,
-        TRANSACTION_APIS,
-        ADMINISTRATION_APIS,
-    )
+    assert (
+        RECORDS.keys(),
+        GROUPS.keys(),
+        TRANSACTIONS.keys(),
+        ADMINISTRATION.keys(),
+        TELEMETRY.keys(),
+    ) == (RECORD_APIS, GROUP_APIS, TRANSACTION_APIS, ADMINISTRATION_APIS, TELEMETRY_APIS)
     handlers = HANDLERS.copy()
-    assert all(import_handler(handlers, api_key) for api_key in SERVED if api_key not in handlers)
-    assert sorted(handlers) == sorted(SERVED)
+    served = (*SERVED, *TELEMETRY_APIS)
+    assert all(import_handler(handlers, api_key) for api_key in served if api_key not in handlers)
+    assert sorted(handlers) == sorted(served)
     assert import_handler(handlers, 1_000) is None

@@ -16,7 +16,7 @@ from sparklog.wire.messages.api_versions import (
     SupportedFeatureKey,
 )
 from sparklog_server.broker.context import Context
-from sparklog_server.broker.session import Call, Parked
+from sparklog_server.broker.session import SOFTWARE_CHARS_MAX, Call, Parked
 from sparklog_server.metadata.features import KRAFT_VERSION, SUPPORTED
 
 _SOFTWARE_SINCE = 3
@@ -47,8 +47,10 @@ def versions_of(
         illegal = ApiVersionsResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
         return context.refuse(call, illegal, authentication.unexpected(call.api_key), now)
     names = (request.client_software_name, request.client_software_version)
-    if call.version >= _SOFTWARE_SINCE and not all(_SOFTWARE.fullmatch(name) for name in names):
-        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    if call.version >= _SOFTWARE_SINCE:
+        if not all(_SOFTWARE.fullmatch(name) for name in names):
+            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        call.session.software = names[0][:SOFTWARE_CHARS_MAX], names[1][:SOFTWARE_CHARS_MAX]
     if authentication is not None:
         authentication.versions_answered()
     supported = [
