@@ -92,7 +92,8 @@ MEMORY = [
     ),
     Limit(
         "sparklog.telemetry.series.max",
-        "Further series that clients push are not shown, and counted by `sparklog_client_points_dropped_total`.",
+        "Further series that clients push are not shown; `sparklog_client_points_dropped_total` counts "
+        "their points.",
         memory=client_values.SERIES_BYTES,
     ),
     Limit("log.cleaner.dedupe.buffer.size", "Compaction cleans a log in several rounds.", memory=1),

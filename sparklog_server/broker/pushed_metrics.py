@@ -43,8 +43,8 @@ _NODE: Final = frozenset(("node_id", "node.id", "node-id", "broker_id", "broker.
 
 
 class Point(NamedTuple):
-    """A value. `labels` is the text of all labels but those of the client, in UTF-8; `is_total` is one of a monotonic
-    sum, and a delta adds to the value before.
+    """A value. `labels` is the text of all labels but those of the client, in UTF-8; `is_total` is one of a
+    monotonic sum, and a delta adds to the value before.
     """
 
     labels: bytes
