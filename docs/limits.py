@@ -11,6 +11,7 @@ from sparklog_server.broker import (
     consumer_sessions,
     log_settings,
     pushed_metrics,
+    request_spans,
     resolver,
 )
 from sparklog_server.config.layers import default_of
@@ -95,6 +96,12 @@ MEMORY = [
         "Further series that clients push are not shown; `sparklog_client_points_dropped_total` counts "
         "their points.",
         memory=client_values.SERIES_BYTES,
+    ),
+    Limit(
+        "spans of sampled requests that wait for the collector",
+        "Further spans are dropped, and counted by `sparklog_spans_total`.",
+        request_spans.WAITING_MAX,
+        memory=request_spans.SPAN_BYTES,
     ),
     Limit("log.cleaner.dedupe.buffer.size", "Compaction cleans a log in several rounds.", memory=1),
 ]

@@ -464,6 +464,11 @@ CLIENT_COUNTER = _counter(
     "sparklog_client_counter_total", "Sums that clients pushed, by their metric.", *_PUSHED_BY
 )
 CLIENT_GAUGE = _gauge("sparklog_client_gauge", "Gauges that clients pushed, by their metric.", *_PUSHED_BY)
+SPANS = _counter(
+    "sparklog_spans_total",
+    "Spans of sampled requests: sent to the collector, dropped because too many waited, or failed.",
+    "result",
+)
 SCRAPES = _counter("sparklog_scrapes_total", "Renderings of /metrics; scrapes at the same time share one.")
 SCRAPE_SECONDS = _gauge("sparklog_scrape_seconds", "The processor time of the last rendering, in pieces.")
 HTTP_REFUSED = _counter("sparklog_http_refused_total", "HTTP requests and connections refused.", "reason")

@@ -81,6 +81,7 @@ class Broker:
         self._sessions = sessions = Sessions(
             parts.live, quotas, effects, self.handlers, newest, receive_buffer=receive_buffer, trace=trace
         )
+        sessions.sample(parts.entropy)
         self.buffer = sessions.buffer
         self.has_request_in_flight = sessions.has_request_in_flight
         self.is_authenticated = sessions.is_authenticated

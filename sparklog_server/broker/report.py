@@ -55,6 +55,8 @@ class BrokerReport:
         yield from self._memory(text)
         if self._requests is not None:
             yield from self._requests.told(text, now)
+        if (spans := self._sessions.spans) is not None:
+            yield text.several(metrics.SPANS, [((result,), count) for result, count in spans.counts.items()])
         if (telemetry := context.known_client_telemetry) is not None:
             from sparklog_server.broker.report_clients import client_report  # many nodes have no such clients
 

@@ -25,6 +25,7 @@ from sparklog_server.security.hosts import host_of
 if TYPE_CHECKING:
     from sparklog_server.broker.api_times import ApiTimes
     from sparklog_server.broker.session_authentication import SessionAuthentication
+    from sparklog_server.broker.span import Span
 
 Used = tuple[int, int, int]
 """The usage of a request, recorded if the broker has any quota: its bytes, ns of work, and the throttle time
@@ -40,6 +41,7 @@ class Call(msgspec.Struct, eq=False):
     client, and `principal` the one that the request is authorized for. A call with `forwarding` came in an
     Envelope: its API, version, correlation id and principal are those of the request inside. `times` counts
     a parked request, if times are measured, that was served until `served_us` and took `spent_us` by then.
+    `span` is that of a sampled request.
     """
 
     session: "Session"
@@ -56,6 +58,7 @@ class Call(msgspec.Struct, eq=False):
     times: "ApiTimes | None" = None
     served_us: int = 0
     spent_us: int = 0
+    span: "Span | None" = None
 
 
 _BROKER_PRINCIPAL: Final = "User:BROKER"
@@ -114,6 +117,7 @@ class Session:
         "peer_address",
         "principal",
         "software",
+        "span",
         "telemetry",
         "throttled_until_us",
         "times",
@@ -160,6 +164,7 @@ class Session:
         self.throttled_until_us: Micros | None = None  # it has exceeded its quota
         self.software = UNKNOWN_SOFTWARE  # of the client, as it said in ApiVersions
         self.telemetry: Ending | None = None  # the client that pushes metrics
+        self.span: Span | None = None  # of its last request that was sampled
         self.times: ApiTimes | None = None  # of its last request, if times are measured
 
     @property

@@ -7,7 +7,7 @@
 Bounds of memory and quotas mute a session, which is then not read; `go_on` serves it when the cause is over.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from sparklog.effects import CHUNK_BYTES, Chunk, Disconnect, Effect, Reply, release, retain
@@ -39,6 +39,7 @@ from sparklog_server.security import NotLoaded
 
 if TYPE_CHECKING:
     from sparklog_server.broker.authentication import Authentication
+    from sparklog_server.broker.request_spans import RequestSpans
     from sparklog_server.broker.request_times import RequestTimes
 
 _NO_CONTROLLERS: Final[tuple[Handlers, Mapping[int, int]]] = ({}, {})
@@ -84,8 +85,20 @@ class Sessions:
             from sparklog_server.broker import request_times  # only where they are shown
 
             self.times = request_times.RequestTimes(quotas.work_ns)
+        self.spans: RequestSpans | None = None
         self._by_id: dict[SessionId, Session] = {}
         self._resumable: list[Session] = []
+
+    def sample(self, entropy: Callable[[int], bytes]) -> None:
+        """Sample requests for traces, if the settings name a collector."""
+        telemetry = self._live.settings.telemetry
+        if telemetry.otlp_endpoint is None:
+            return
+        from sparklog_server.broker import otlp, request_spans  # most nodes have no collector
+
+        if otlp.is_installed():
+            ratio = telemetry.otlp_sample_ratio
+            self.spans = request_spans.RequestSpans(ratio, self._quotas.work_ns, entropy)
 
     @property
     def receive_buffers(self) -> tuple[bytearray, ...]:
@@ -150,6 +163,8 @@ class Sessions:
             return
         if (times := self.times) is not None:
             times.received_us, times.at_ns = now.mono_us, now.mono_us * 1000
+        if self.spans is not None:
+            self.spans.received_us = now.mono_us
         for frame in frames:
             if session.is_closing or self.is_stopping:
                 break  # a record appended during a stop would come after the mark of the clean stop
@@ -180,6 +195,8 @@ class Sessions:
         session = self._by_id.get(session_id)
         if session is not None and session.times is not None:
             session.times.send.add(duration_us)
+        if session is not None and session.span is not None:
+            session.span.send_us, session.span = duration_us, None
 
     def disconnected(self, session_id: SessionId) -> Session | None:
         """End a session whose connection is closed; its parked requests are dropped when they are woken or
@@ -253,12 +270,20 @@ class Sessions:
             header.client_id,
             session.principal,
         )
+        if (spans := self.spans) is not None:
+            spans.left -= 1
+            if spans.left < 0:
+                call.span = spans.begin(call, len(frame), now)
         try:
             answer = handler(context, call, request, now)
         except NotLoaded:
             # The client tries again, on this broker or another. An authorization error would be final.
             self.close(session, "the access rules are not loaded yet")
             return
+        if spans is not None and call.span is not None and type(answer) is Parked:
+            spans.served(call.span)
+            if answer is SILENT or answer is MUTING_SILENT:
+                spans.ended(call.span, None)
         if quotas.is_set and not session.is_controller:
             quotas.served(call, len(frame), begun_ns)
             if answer is SILENT or answer is MUTING_SILENT:
@@ -326,6 +351,10 @@ class Sessions:
                 self._mute(session)  # the response first, then the mute (KIP-219)
         if call.times is not None and self.times is not None:
             self.times.ended(call, call.times, now)
+        if call.span is not None and self.spans is not None:
+            until_us = session.throttled_until_us
+            self.spans.ended(call.span, message, 0 if until_us is None else until_us - now.mono_us)
+            session.span = call.span
         size = retain(chunks) if len(chunks) > 1 else len(chunks[0]) + CHUNK_BYTES
         self.replying.turn_bytes += size
         if not session.owed:
@@ -422,6 +451,8 @@ class Sessions:
             return
         if self.times is not None:
             self.times.resumed(session.waits_from_us)
+        if self.spans is not None:
+            self.spans.received_us = session.waits_from_us
         session.is_muted, turn_bytes_max = False, min(replying.turn_bytes + SESSION_TURN_BYTES, TURN_BYTES)
         while session.backlog and not session.is_muted and not session.is_closing and not self.is_stopping:
             frame = session.backlog.popleft()

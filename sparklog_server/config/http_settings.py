@@ -1,18 +1,20 @@
 """Parts of `settings`: each field is the definition of a broker key."""
 
 from collections.abc import Callable, Iterable
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
 from sparklog.errors import SettingsError
 
-from .keys import invalid
+from .keys import Key, Kind, invalid
 from .kinds import integer as _int
 from .kinds import text as _text
 from .listeners import Listener, parse_listeners
 
 LISTENER_KEY: Final = "sparklog.http.listener"
+OTLP_KEY: Final = "sparklog.otlp.endpoint"
+_ENDPOINT_FORM: Final = "it is written http://HOST:PORT or https://HOST:PORT, without a user or a query"
 LISTENER_NAME: Final = "HTTP"
 """The name by which keys such as `listener.name.http.ssl.keystore.location` mean the HTTP listener."""
 _PROTOCOLS: Final = {"HTTP": "PLAINTEXT", "HTTPS": "SSL"}
@@ -60,7 +62,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The metrics that clients push (KIP-714)."""
+    """The metrics that clients push (KIP-714), and traces of requests."""
 
     max_bytes: Annotated[
         int,
@@ -97,6 +99,56 @@ class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True):
             100_000,
         ),
     ] = 5_000
+    otlp_endpoint: Annotated[
+        str | None,
+        _text(
+            OTLP_KEY,
+            "The collector of OpenTelemetry that spans of sampled requests are sent to, as http://HOST:PORT "
+            "or https://HOST:PORT; /v1/traces is added. The system must trust the certificate of https. "
+            "When not set, no request is sampled. Needs the package opentelemetry-proto.",
+        ),
+    ] = None
+    otlp_sample_ratio: Annotated[
+        float,
+        Key(
+            "sparklog.otlp.sample.ratio",
+            Kind.DOUBLE,
+            "The part of the requests of which spans are sent.",
+            0,
+            1,
+        ),
+    ] = 0.01
+
+
+class Collector(NamedTuple):
+    """Where spans are sent to."""
+
+    host: str
+    port: int
+    path: str
+    is_encrypted: bool
+
+
+def collector_of(settings: TelemetrySettings) -> Collector | None:
+    """The collector of the settings; None without one. Raises SettingsError."""
+    endpoint = settings.otlp_endpoint
+    if endpoint is None:
+        return None
+    from urllib.parse import urlsplit  # most nodes have no collector
+
+    try:
+        parts = urlsplit(endpoint)
+        port = parts.port
+    except ValueError:
+        raise invalid(OTLP_KEY, endpoint, _ENDPOINT_FORM) from None
+    is_plain = endpoint.isascii() and endpoint.isprintable() and " " not in endpoint
+    if parts.scheme not in ("http", "https") or not parts.hostname or not is_plain:
+        raise invalid(OTLP_KEY, endpoint, _ENDPOINT_FORM)
+    if parts.username is not None or parts.query or parts.fragment:
+        raise invalid(OTLP_KEY, endpoint, _ENDPOINT_FORM)
+    is_encrypted = parts.scheme == "https"
+    path = f"{parts.path.rstrip('/')}/v1/traces"
+    return Collector(parts.hostname, port or (443 if is_encrypted else 80), path, is_encrypted)
 
 
 def http_listener_of(

@@ -17,7 +17,7 @@ from .access_settings import AccessSettings, check_access
 from .cleaner_settings import CleanerSettings
 from .connection_settings import ConnectionSettings
 from .group_settings import GroupDefaults
-from .http_settings import HttpSettings, TelemetrySettings, http_listener_of
+from .http_settings import HttpSettings, TelemetrySettings, collector_of, http_listener_of
 from .internal_topic_settings import InternalTopicSettings
 from .keys import Key, Kind, Update, fields_of
 from .kinds import boolean as _boolean
@@ -480,6 +480,7 @@ def _connected(settings: BrokerSettings, *, is_insecure_allowed: bool) -> Broker
     )
     check_together(settings)
     check_access(settings.access)
+    collector_of(settings.telemetry)
     http = http_listener_of(settings.http, endpoints.listeners, is_insecure_allowed=is_insecure_allowed)
     connected = msgspec.structs.replace(
         settings,

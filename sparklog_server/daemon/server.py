@@ -108,6 +108,8 @@ class Server:
         self._chores: list[tuple[float, int, Callable[[], None]]] = []
         self._chore_numbers = count()
         self._http = None if http_bound is None else self._http_listener(http_bound)
+        if settings.telemetry.otlp_endpoint is not None:
+            self._export_spans()
         handshakes = None if self._certificates is None else self._secure(self._certificates)
         if uses_sasl(settings):
             from sparklog_server.daemon.newcomers import Unauthenticated
@@ -212,6 +214,27 @@ class Server:
             self._pump,
             self._reactor,
             entropy=entropy,
+            after=self._after,
+            trace=self._log.trace,
+        )
+
+    def _export_spans(self) -> None:
+        """Send the spans of sampled requests from now on."""
+        from sparklog_server.config.http_settings import collector_of
+        from sparklog_server.daemon.span_exporter import Node, SpanExporter
+
+        context, sessions, _ = self._broker.observed
+        collector = collector_of(self._settings.telemetry)
+        if sessions.spans is None or collector is None:
+            remedy = "pip install 'sparklog[telemetry]'"
+            self._log.trace("otlp-unavailable", missing="opentelemetry-proto", remedy=remedy)
+            return
+        self._pump.is_measured = True
+        SpanExporter(
+            sessions.spans,
+            collector,
+            Node(self._settings.node_id, context.cluster_id),
+            self._reactor,
             after=self._after,
             trace=self._log.trace,
         )
