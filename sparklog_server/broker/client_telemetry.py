@@ -25,10 +25,10 @@ from sparklog_server.broker.pushed_metrics import Pushed
 from sparklog_server.broker.session import SOFTWARE_CHARS_MAX, Call
 from sparklog_server.config.client_metrics import DEFAULTS, Subscription, subscription_of
 from sparklog_server.config.http_settings import TelemetrySettings
+from sparklog_server.controller.resources import CLIENT_METRICS_RESOURCE
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.metrics_text import escaped
 
-CLIENT_METRICS_RESOURCE: Final = 16
 INSTANCES_MAX: Final = 1_024
 """Beyond, the instance that was used least recently is forgotten: it may then ask and push early once."""
 INSTANCE_BYTES: Final = 3_400
@@ -233,7 +233,8 @@ class ClientTelemetry:
         texts = {key: given for key, given in image.configs.items() if key[0] == CLIENT_METRICS_RESOURCE}
         if texts != self._texts:
             self._texts = texts
-            self._subscriptions = [subscription_of(given) for given in texts.values()]
+            valid = (subscription_of(given) for given in texts.values())
+            self._subscriptions = [one for one in valid if one is not None]
             self._version += 1
 
     def _requested(self, instance: ClientInstance) -> Requested:

@@ -19,6 +19,7 @@ from sparklog.effects import Steps
 from sparklog.errors import DecodeError
 from sparklog.record.compression import RATIO_MAX, Codec
 from sparklog.record.pieces import decompress_pieces, memory_bytes
+from sparklog_server.broker.otlp import metrics_classes
 from sparklog_server.metrics_text import escaped
 
 if TYPE_CHECKING:
@@ -151,22 +152,20 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
 
 def _take(data: memoryview, result: Pushed) -> None:
     """Add the points of one Metric. Raises DecodeError."""
-    from google.protobuf.message import DecodeError as ProtobufError
-    from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Metric
-
+    metrics_pb2, protobuf_error = metrics_classes()
     points, dropped = result
     if len(data) > METRIC_BYTES_MAX:
         dropped["size"] += 1
         return
     try:
-        metric = Metric.FromString(bytes(data))
-    except ProtobufError as error:
+        metric = metrics_pb2.Metric.FromString(bytes(data))
+    except protobuf_error as error:
         raise DecodeError(str(error)) from None
     numbers, is_total, temporality = _numbers(metric)
     if numbers is None:
         dropped["type"] += 1
         return
-    is_delta = temporality == AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
+    is_delta = temporality == metrics_pb2.AGGREGATION_TEMPORALITY_DELTA
     for index, one in enumerate(numbers):
         if len(points) >= POINTS_MAX:
             dropped["push"] += len(numbers) - index

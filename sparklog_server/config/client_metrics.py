@@ -78,17 +78,20 @@ class Subscription(NamedTuple):
         return True
 
 
-def subscription_of(texts: Mapping[str, str]) -> Subscription:
-    """The subscription of these texts, which `check_client_metrics` has accepted. Of two patterns for one
-    attribute the last counts, as in Kafka.
+def subscription_of(texts: Mapping[str, str]) -> Subscription | None:
+    """The subscription of these texts; None if it is invalid here: a controller of Kafka takes the patterns
+    of Java. Of two patterns for one attribute the last counts, as in Kafka.
     """
-    texts = {**DEFAULTS, **texts}
-    parsed = {name: CLIENT_METRICS_KEYS[name].parse(text) for name, text in texts.items()}
-    matched = cast(tuple[str, ...], parsed["match"])
+    given = {**DEFAULTS, **{name: text for name, text in texts.items() if name in DEFAULTS}}
+    try:
+        parsed = {name: CLIENT_METRICS_KEYS[name].parse(text) for name, text in given.items()}
+        patterns = dict(_pattern_of(entry) for entry in cast(tuple[str, ...], parsed["match"]))
+    except SettingsError:
+        return None
     return Subscription(
         metrics=cast(tuple[str, ...], parsed["metrics"]),
         interval_ms=cast(int, parsed["interval.ms"]),
-        patterns=dict(_pattern_of(entry) for entry in matched),
+        patterns=patterns,
     )
 
 

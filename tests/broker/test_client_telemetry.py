@@ -1,6 +1,7 @@
 """Subscriptions to client metrics, and the pushes of clients (KIP-714)."""
 
 import re
+import sys
 from random import Random
 
 import pytest
@@ -15,6 +16,7 @@ from sparklog.wire.messages.push_telemetry import PushTelemetryRequest, PushTele
 from sparklog.wire.schema import Message
 from sparklog_server.broker import otlp as optional
 from sparklog_server.broker.dispatch import TELEMETRY_APIS
+from sparklog_server.config.client_metrics import subscription_of
 from sparklog_server.metrics import METRICS as METRICS_DECLARED
 from sparklog_server.simulation.cluster import SimulatedConnection
 from tests.broker.configuring import DELETE, METRICS, alter, resource
@@ -63,7 +65,27 @@ def test_the_apis_are_not_served_without_the_optional_package(monkeypatch: pytes
         optional.is_installed.cache_clear()
 
 
+def test_a_broken_installation_costs_the_push_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    subscribe(world)
+    pusher = Pusher(world)
+    pusher.get()
+    content = otlp(SENT)
+    optional.metrics_classes.cache_clear()
+    monkeypatch.setitem(sys.modules, "opentelemetry.proto.metrics.v1.metrics_pb2", None)
+    monkeypatch.delattr("opentelemetry.proto.metrics.v1.metrics_pb2")
+    assert pusher.push(content) is ErrorCode.INVALID_RECORD
+    assert advertised(world) >= TELEMETRY_APIS
+
+
 # -- subscriptions
+
+
+def test_a_subscription_that_only_kafka_takes_means_no_client() -> None:
+    java = subscription_of({"metrics": "*", "match": "client_id=(?!x).*"})
+    assert java is None
+    other = subscription_of({"metrics": "a,b", "interval.ms": "5", "of.a.later.release": "x"})
+    assert other is not None
+    assert (other.metrics, other.interval_ms, other.patterns) == (("a", "b"), 5, {})
 
 
 def test_a_client_without_a_subscription_is_asked_for_nothing_every_five_minutes(world: World) -> None:
