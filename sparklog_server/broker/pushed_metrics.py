@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 METRIC_BYTES_MAX: Final = 32 << 10
 """The parse of a Metric takes at most a millisecond."""
-FIELDS_MAX: Final = 50_000
+FIELDS_MAX: Final = 20_000
 """The fields that are cut in one push."""
 POINTS_MAX: Final = 2_000
 """The points that one push may bring; the loop takes them in one turn."""
