@@ -21,7 +21,7 @@ help:
 	@echo 'make lint       ruff, mypy strict, the layer and determinism tests'
 	@echo 'make bench      every benchmark, tables and JSON (BENCH="produce fetch -- --against kafka" to choose)'
 	@echo 'make fuzz       random examples, 10^6 requests to one broker, then bent bytes until interrupted (EXAMPLES= REQUESTS= SECONDS= for less)'
-	@echo 'make docs       write what is generated from the code: settings pages and samples; check links'
+	@echo 'make docs       write what is generated from the code, check spelling and links, and build the site into build/site'
 	@echo 'make wheels     dist/: a compiled wheel and a pure one for places without a compiler'
 
 setup: $(KERNELS) jars node chromium prometheus
@@ -148,6 +148,9 @@ fuzz: setup
 
 docs: setup
 	@$(PY) -m docs.generate
+	@$(PY) -m codespell_lib README.md CHANGELOG.md changelog.d docs
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet
+	@echo 'build/site/index.html'
 
 wheels: setup
 	@rm -rf dist build/lib* build/bdist*

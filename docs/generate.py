@@ -5,6 +5,7 @@ docs/settings.md          every key of brokers and topics, with a description
 docs/limits.md            every bound, its default, and the behaviour at the bound
 docs/spark-options.md     every option of format("sparklog")
 docs/metrics.md           every metric of /metrics
+docs/protocol.md          every API with its versions, and what is not supported
 conf/grafana/*.json       the boards for Grafana
 """
 
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from docs import boards, limits, metrics_page, spark_options
+from docs import boards, limits, metrics_page, protocol_page, spark_options
 from sparklog_server.config.client_metrics import CLIENT_METRICS_KEYS
 from sparklog_server.config.client_metrics import DEFAULTS as CLIENT_METRICS_DEFAULTS
 from sparklog_server.config.group_keys import DEFAULTS as GROUP_DEFAULTS
@@ -64,6 +65,7 @@ def generated() -> dict[Path, str]:
         docs / "limits.md": limits.page(),
         docs / "spark-options.md": spark_options.page(),
         docs / "metrics.md": metrics_page.page(),
+        docs / "protocol.md": protocol_page.page(),
         **{PROJECT / "conf" / "grafana" / f"{name}.json": boards.text(name) for name in boards.BOARDS},
     }
 

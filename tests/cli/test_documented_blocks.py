@@ -162,3 +162,39 @@ def test_every_block_of_readme_runs_that_needs_no_spark(shell: Shell, broker: Em
                     assert code == 0, f"{line}\n{printed}"
             ran += 1
     assert ran >= 3
+
+
+def test_the_page_that_starts_with_python_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, object] = {}
+    for block in blocks("docs/start-python.md"):
+        if block.language == "python" and "def test_" not in block.text:
+            exec(compile(block.text, "start-python.md", "exec"), names)
+    assert capsys.readouterr().out.splitlines() == [
+        "offset 0",
+        """b'4711' b'{"item": "lamp", "price": 40}'""",
+        "['orders']",
+    ]
+
+
+def test_the_test_of_the_page_that_starts_with_python_runs(tmp_path: Path) -> None:
+    (block,) = [one for one in blocks("docs/start-python.md") if "def test_" in one.text]
+    page = tmp_path / "test_page.py"
+    page.write_text(f"from sparklog import Producer\n\n{block.text}\n")
+    ran = subprocess.run(
+        (sys.executable, "-m", "pytest", "-q", str(page)),
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "1 passed" in ran.stdout, ran.stdout + ran.stderr
+
+
+def test_the_page_that_starts_as_an_operator_runs(shell: Shell) -> None:
+    started = ("pip install", "sparklog start", "sparklog cluster start")
+    for block in blocks("docs/start-operator.md"):
+        for line in block.text.splitlines():
+            if not line.startswith(started):
+                code, printed = shell.run(line)
+                assert code == 0, f"{line}\n{printed}"

@@ -144,3 +144,16 @@ def test_the_block_of_readme(spark: SparkSession, servers: str, make_topic: Make
     flights = names["flights"]
     assert isinstance(flights, DataFrame)
     assert flights.isStreaming
+
+
+def test_the_page_that_starts_with_spark(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, object] = {}
+    for block in blocks("docs/start-spark.md"):
+        if block.language == "python":
+            text = block.text.replace("spark.stop()", "")  # the session of the tests goes on
+            exec(compile(text, "start-spark.md", "exec"), names)
+    assert names["spark"] is spark
+    shown = capfd.readouterr().out
+    assert "26.0" in shown
+    assert "-3.0" in shown
+    spark.catalog.dropTempView("delays")

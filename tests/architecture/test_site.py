@@ -1,0 +1,64 @@
+"""The documentation site builds without a warning, and needs no other address."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from docs import protocol_page
+from docs.site import linked
+from tests.tools import PROJECT
+
+CODE_ADDRESSES = re.compile(r'<(?:script|link|img|iframe)[^>]*(?:src|href)="(?:https?:)?//[^"]+')
+
+
+@pytest.mark.timeout(300)
+def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+    built = subprocess.run(
+        (sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)),
+        cwd=PROJECT,
+        env={"PATH": "/usr/bin:/bin", "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert built.returncode == 0, built.stderr
+    assert built.stderr == ""
+    pages = list(tmp_path.rglob("*.html"))
+    assert len(pages) > 40
+    foreign = {found for page in pages for found in CODE_ADDRESSES.findall(page.read_text())}
+    assert foreign == set()
+    assert "Producer" in (tmp_path / "client.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("source", "written", "shown"),
+    [
+        ("README.md", "[limits](docs/limits.md#memory)", "[limits](limits.md#memory)"),
+        ("README.md", "[docs/decisions](docs/decisions)", "[docs/decisions](decisions/README.md)"),
+        ("README.md", "[programs](examples)", "programs (`examples`)"),
+        ("docs/cluster.md", "[log](../CHANGELOG.md)", "[log](changelog.md)"),
+        ("docs/decisions/0003-x.md", "[disks](../disks.md)", "[disks](../disks.md)"),
+        ("docs/decisions/0003-x.md", "[next](0004-own-event-loop.md)", "[next](0004-own-event-loop.md)"),
+        ("docs/tools.md", "[elsewhere](https://example.org/x)", "[elsewhere](https://example.org/x)"),
+    ],
+)
+def test_a_link_leads_to_its_page_or_names_the_file(source: str, written: str, shown: str) -> None:
+    assert linked(written, PurePosixPath(source)) == shown
+
+
+def test_what_is_not_supported_agrees_with_the_tables_of_apis_and_settings() -> None:
+    assert protocol_page.contradictions() == []
+
+
+def test_words_are_spelled_as_the_dictionary_has_them() -> None:
+    checked = subprocess.run(
+        (sys.executable, "-m", "codespell_lib", "README.md", "CHANGELOG.md", "changelog.d", "docs"),
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (checked.returncode, checked.stdout) == (0, "")
