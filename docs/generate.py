@@ -3,6 +3,7 @@
 conf/broker.properties    every setting with an effect, its default commented out
 docs/settings.md          every key of brokers and topics, with a description
 docs/limits.md            every bound, its default, and the behaviour at the bound
+docs/client-settings.md   every setting of the Python client
 docs/spark-options.md     every option of format("sparklog")
 docs/metrics.md           every metric of /metrics
 docs/protocol.md          every API with its versions, and what is not supported
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from docs import boards, limits, metrics_page, protocol_page, spark_options
+from docs import boards, client_settings, limits, metrics_page, protocol_page, spark_options
 from sparklog_server.config.client_metrics import CLIENT_METRICS_KEYS
 from sparklog_server.config.client_metrics import DEFAULTS as CLIENT_METRICS_DEFAULTS
 from sparklog_server.config.group_keys import DEFAULTS as GROUP_DEFAULTS
@@ -63,6 +64,7 @@ def generated() -> dict[Path, str]:
         PROJECT / "conf" / "broker.properties": _sample(),
         docs / "settings.md": _page(),
         docs / "limits.md": limits.page(),
+        docs / "client-settings.md": client_settings.page(),
         docs / "spark-options.md": spark_options.page(),
         docs / "metrics.md": metrics_page.page(),
         docs / "protocol.md": protocol_page.page(),

@@ -2,7 +2,7 @@
 
 import ast
 
-from docs import limits
+from docs import client_settings, limits
 from docs.generate import PROJECT, broken_links, generated
 from sparklog_server.config.settings import broker_keys
 from sparklog_server.config.topic_settings import topic_keys
@@ -40,3 +40,7 @@ def test_every_setting_that_is_documented_as_effective_is_read() -> None:
     keys = (*broker_keys().values(), *topic_keys().values())
     unread = [key.name for field, key in keys if key.has_effect and field.rpartition(".")[2] not in read]
     assert unread == []
+
+
+def test_every_setting_of_the_client_is_described() -> None:
+    assert client_settings.undocumented() == []
