@@ -66,6 +66,7 @@ class Broker:
         self.quotas = quotas = ClientQuotas(settings, work_clock)
         self.is_stopped = False
         self._live = parts.live
+        self.loggers = parts.live.loggers
         self._continuations = parts.continuations
         self._agenda = parts.agenda
         self._controller_epoch = -1  # in which the broker last reported

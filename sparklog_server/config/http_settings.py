@@ -1,4 +1,4 @@
-"""A part of `settings`: each field is the definition of a broker key."""
+"""Parts of `settings`, of what operators see: each field is the definition of a broker key."""
 
 from collections.abc import Callable, Iterable
 from typing import Annotated, Final
@@ -7,8 +7,9 @@ import msgspec
 
 from sparklog.errors import SettingsError
 
-from .keys import invalid
+from .keys import Key, Kind, Update, invalid
 from .kinds import integer as _int
+from .kinds import long as _long
 from .kinds import text as _text
 from .listeners import Listener, parse_listeners
 
@@ -57,6 +58,30 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
             0,
         ),
     ] = 1_000
+
+
+class LineSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The lines of the broker's log."""
+
+    format: Annotated[
+        str,
+        Key(
+            "sparklog.log.format",
+            Kind.STRING,
+            "The form of the log on standard error: lines of text, or JSON, one object per line.",
+            choices=("text", "json"),
+        ),
+    ] = "text"
+    slow_request_ms: Annotated[
+        int,
+        _long(
+            "sparklog.slow.request.ms",
+            "A request that takes at least this long is a line of the log, with the parts of its time. The "
+            "time that a Fetch asks to wait does not count. 0 means none.",
+            0,
+            update=Update.PER_BROKER,
+        ),
+    ] = 0
 
 
 def http_listener_of(

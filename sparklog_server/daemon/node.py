@@ -33,6 +33,7 @@ def run_node(
     REFUSALS if it cannot start.
     """
     prepare_process()
+    log.is_json = settings.lines.format == "json"
     for warning in warnings:
         log.trace("warning", text=warning)
     limit = raise_limit()

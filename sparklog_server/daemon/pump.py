@@ -36,6 +36,7 @@ from sparklog_server.daemon.reactor import Reactor
 from sparklog_server.daemon.syncer import Syncer
 from sparklog_server.daemon.transport import PlainTransport, Transport
 from sparklog_server.disk.door import Disk, StorageError
+from sparklog_server.loggers import Loggers
 from sparklog_server.security.principals import UNKNOWN, Identity
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ class Serving(Protocol):
     def is_stopping(self) -> bool: ...
     @property
     def is_ready(self) -> bool: ...
+    @property
+    def loggers(self) -> Loggers: ...
     @property
     def observed(self) -> "tuple[Context, Sessions, BrokerLifecycle]": ...
     def start(self, now: Instant) -> list[Effect]: ...
@@ -204,6 +207,7 @@ class Pump:
         self._carry_out(
             self._broker.connected(session, listener, address, now, identity.principal, identity.groups), now
         )
+        self._trace("connection-opened", peer=address, listener=listener)
         if self.unauthenticated is not None and not self._broker.is_authenticated(session):
             self.unauthenticated.begin(connection)
 
@@ -237,6 +241,8 @@ class Pump:
         """A connection has closed: the broker is called at the end of this turn, or in a turn of its own."""
         if failure:
             self._trace("reply-aborted", peer=connection.peer_host, reason=failure)
+        else:
+            self._trace("connection-ended", peer=connection.peer_host, listener=connection.listener)
         del self.connections[connection.session]
         self.counts[connection.listener] -= 1
         if connection is self._heard:

@@ -31,7 +31,6 @@ from sparklog_server.config.tls_settings import needs_certificates
 from sparklog_server.daemon.admission import Admission, protected_listeners
 from sparklog_server.daemon.linux import set_malloc_options, trim_heap
 from sparklog_server.daemon.logs import TraceLog
-from sparklog_server.daemon.parent import CHECKED_EVERY_S, Parent
 from sparklog_server.daemon.pump import Halted, Pump, Serving, read_clock
 from sparklog_server.daemon.reactor import Reactor
 from sparklog_server.disk.checkpoint import CheckpointCorrupt
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from sparklog_server.daemon.handshakes import Established, Handshakes
     from sparklog_server.daemon.http_listener import HttpListener
     from sparklog_server.daemon.jobs import Jobs
+    from sparklog_server.daemon.parent import Parent
 
 IDLE_SWEEPS: Final = 8
 # The time for which another thread may hold the GIL when the loop returns from a system call. Python's
@@ -56,6 +56,8 @@ GC_THRESHOLDS: Final = (700, 10, 100)
 # leave free memory between used pieces, which the allocator keeps.
 TRIMMED_EVERY_S: Final = 5
 TRIMMED_BYTES_MIN: Final = 32 << 20
+FLUSHED_EVERY_S: Final = 5
+"""The interval in which the log tells how often lines were repeated."""
 
 # Errors that keep a broker from starting and that one sentence describes; any other error is a bug.
 REFUSALS: Final = (SparklogError, StorageError, DirectoryRefused, CheckpointCorrupt, ElectionStateCorrupt)
@@ -98,6 +100,7 @@ class Server:
         self._certificates = _certificates(settings, log) if needs_certificates(settings) else None
         refusal = None if self._certificates is None else self._certificates.refusal
         self._broker = open_broker(self._settings, disk, log.trace, read_clock(), refusal)
+        log.loggers = self._broker.loggers
         self._pump = Pump(
             self._broker,
             disk,
@@ -128,6 +131,8 @@ class Server:
         )
         self._untrimmed_bytes = 0  # free bytes of the heap after the last trim, or fewer since
         if parent_pid is not None:
+            from sparklog_server.daemon.parent import Parent  # only a broker that is embedded has one
+
             self._watch_parent(Parent(parent_pid, self._reactor, self._want_stop))
 
     def run(self) -> int:
@@ -162,6 +167,7 @@ class Server:
             import traceback  # imported here, as `shutil` below, because imports are most of a start
 
             self._halt(f"{type(bug).__name__}: {bug}\n{traceback.format_exc()}")
+        self._log.flush(is_end=True)
         self._log.trace("stopped", node=self._settings.node_id)
         if self._owned_directory is not None:
             import shutil
@@ -176,6 +182,7 @@ class Server:
         if self._settings.connections.connections_max_idle_ms > 0:
             self._sweep_idle()
         self._after(TRIMMED_EVERY_S, self._trim_heap)
+        self._after(FLUSHED_EVERY_S, self._flush_log)
         # Objects that exist now live as long as the process: the collector need not walk them again.
         gc.collect()
         gc.freeze()
@@ -320,14 +327,18 @@ class Server:
     def _after(self, delay_s: float, chore: Callable[[], None]) -> None:
         heappush(self._chores, (time.monotonic() + delay_s, next(self._chore_numbers), chore))
 
-    def _watch_parent(self, parent: Parent) -> None:
+    def _watch_parent(self, parent: "Parent") -> None:
         parent.check()
-        self._after(CHECKED_EVERY_S, lambda: self._watch_parent(parent))
+        self._after(parent.CHECKED_EVERY_S, lambda: self._watch_parent(parent))
 
     def _sweep_idle(self) -> None:
         idle_ms = self._settings.connections.connections_max_idle_ms
         self._pump.close_idle(idle_ms * 1000)
         self._after(idle_ms / 1000 / IDLE_SWEEPS, self._sweep_idle)
+
+    def _flush_log(self) -> None:
+        self._log.flush()
+        self._after(FLUSHED_EVERY_S, self._flush_log)
 
     def _trim_heap(self) -> None:
         """Return free memory to the system, in a job, every few seconds."""

@@ -11,6 +11,7 @@ from sparklog.model import Instant, Micros, SessionId, Ticket
 from sparklog_server.broker.client_quotas import ClientQuotas
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.disk.door import DiskFile, StorageError
+from sparklog_server.loggers import Loggers
 
 HEADER = b"header:"
 
@@ -26,6 +27,7 @@ class Echo:
         self.authenticated: set[SessionId] = set()
         self.is_busy = False  # whether every session has a request in flight
         self.settings = BrokerSettings()
+        self.loggers = Loggers()
         self.quotas = ClientQuotas(self.settings, lambda: 0)
         self.sessions: list[SessionId] = []
         self.principals: list[tuple[str, tuple[str, ...]]] = []
