@@ -87,7 +87,7 @@ class Broker:
         self.is_authenticated = sessions.is_authenticated
         self.link_buffer = parts.links.buffer
         self.mute_changes = sessions.mute_changes
-        self.sent = sessions.sent
+        self.sent, self.held_up = sessions.sent, sessions.held_up
         self._context = Context(
             parts.live,
             parts.cluster_id,

@@ -24,6 +24,8 @@ class DynamicBrokerConfig:
         self._resources = (BROKER_RESOURCE, ""), (BROKER_RESOURCE, str(static.node_id))
         self.layers = Layers.of(static)
         self.loggers = Loggers()
+        self.followers: list[Callable[[], None]] = []
+        """Called after each change of the settings."""
         self.settings: BrokerSettings = self.layers.effective
         """The broker's settings."""
         self._log_defaults = log_settings(static.topics, static)
@@ -55,6 +57,8 @@ class DynamicBrokerConfig:
         self.settings = self.layers.effective
         self._log_defaults = log_settings(self.settings.topics, self.settings)
         self._tell(before)
+        for changed in self.followers:
+            changed()
         return True
 
     def set_level(self, logger: str, level: Level | None, principal: str) -> None:

@@ -25,6 +25,7 @@ from sparklog_server.security.hosts import host_of
 if TYPE_CHECKING:
     from sparklog_server.broker.api_times import ApiTimes
     from sparklog_server.broker.session_authentication import SessionAuthentication
+    from sparklog_server.broker.slow_requests import Timed
 
 Used = tuple[int, int, int]
 """The usage of a request, recorded if the broker has any quota: its bytes, ns of work, and the throttle time
@@ -39,7 +40,8 @@ class Call(msgspec.Struct, eq=False):
     `waiting` is the waiter of a parked request, `used` the usage that counts towards the quotas of its
     client, and `principal` the one that the request is authorized for. A call with `forwarding` came in an
     Envelope: its API, version, correlation id and principal are those of the request inside. `times` counts
-    a parked request, if times are measured, that was served until `served_us` and took `spent_us` by then.
+    a parked request, if times are measured, that was served until `served_us` and took `spent_us` by then;
+    `timed` has its own time, if slow requests are logged.
     """
 
     session: "Session"
@@ -54,6 +56,7 @@ class Call(msgspec.Struct, eq=False):
     used: "Used | None" = None
     forwarding: "Forwarding | None" = None
     times: "ApiTimes | None" = None
+    timed: "Timed | None" = None
     served_us: int = 0
     spent_us: int = 0
 

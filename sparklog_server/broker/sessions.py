@@ -40,6 +40,7 @@ from sparklog_server.security import NotLoaded
 if TYPE_CHECKING:
     from sparklog_server.broker.authentication import Authentication
     from sparklog_server.broker.request_times import RequestTimes
+    from sparklog_server.broker.slow_requests import SlowRequests
 
 _NO_CONTROLLERS: Final[tuple[Handlers, Mapping[int, int]]] = ({}, {})
 
@@ -80,10 +81,9 @@ class Sessions:
         self._receive_buffer = receive_buffer
         self._spare_buffers = spare_buffers()
         self.times: RequestTimes | None = None
-        if live.settings.http.listener is not None:
-            from sparklog_server.broker import request_times  # only where they are shown
-
-            self.times = request_times.RequestTimes(quotas.work_ns)
+        self.slow: SlowRequests | None = None
+        self._measure()
+        live.followers.append(self._measure)
         self._by_id: dict[SessionId, Session] = {}
         self._resumable: list[Session] = []
 
@@ -96,6 +96,27 @@ class Sessions:
     def queued(self) -> int:
         """The whole requests that wait on muted sessions."""
         return sum(len(session.backlog) for session in self._by_id.values())
+
+    def _measure(self) -> None:
+        """Measure the times that the settings of the moment need."""
+        settings = self._live.settings
+        limit_us = settings.lines.slow_request_ms * 1000
+        if not limit_us:
+            self.slow = None
+        elif self.slow is not None:
+            self.slow.limit_us = limit_us
+        else:
+            from sparklog_server.broker import slow_requests  # only where they are logged
+
+            self.slow = slow_requests.SlowRequests(limit_us, self._trace)
+        if self.slow is None and settings.http.listener is None:
+            self.times = None
+        elif self.times is None:
+            from sparklog_server.broker import request_times  # only where they are shown
+
+            self.times = request_times.RequestTimes(self._quotas.work_ns)
+        if self.times is not None:
+            self.times.slow = self.slow
 
     def stop(self) -> None:
         """Serve no more requests."""
@@ -180,6 +201,13 @@ class Sessions:
         session = self._by_id.get(session_id)
         if session is not None and session.times is not None:
             session.times.send.add(duration_us)
+        if self.slow is not None:
+            self.slow.sent(session_id, duration_us)
+
+    def held_up(self, session_id: SessionId) -> None:
+        """The socket has not taken the responses of a session at once: `sent` follows."""
+        if self.slow is not None and session_id in self._by_id:
+            self.slow.held_up(session_id)
 
     def disconnected(self, session_id: SessionId) -> Session | None:
         """End a session whose connection is closed; its parked requests are dropped when they are woken or
@@ -190,7 +218,11 @@ class Sessions:
             session.is_closing = True
             self.memory.released(session)
             self.replying.memory.forget(session)
+            if self.slow is not None:
+                self.slow.disconnected(session_id)
             for call in session.owed:
+                if self.times is not None:
+                    self.times.abandoned(call)
                 if call.waiting is not None:
                     call.waiting.abandoned()
                 if call.answer:
@@ -281,7 +313,7 @@ class Sessions:
             ):
                 self._mute(session)
         if times is not None:
-            times.served(call, request, answer)
+            times.served(call, request, answer, len(frame))
 
     def _refuse_version(self, session: Session, unsupported: UnsupportedVersion, now: Instant) -> None:
         """Answer ApiVersions in version 0 with the supported versions (KIP-511); for any other API close
@@ -362,6 +394,8 @@ class Sessions:
 
     def tick(self, now: Instant) -> None:
         """Resume the sessions whose rest is over, and close those that have stalled."""
+        if self.slow is not None:
+            self.slow.settle()
         self._resumable += (*self._quotas.rested(now), *self.replying.take_rested())
         self.memory.close_stalled(now, self.close)
 
@@ -386,9 +420,9 @@ class Sessions:
             if replies.is_short:
                 for session, reason in self.replying.take_excess(now):
                     self.close(session, reason, is_at_once=True)
-            self.deadline_us = None
+            self.deadline_us = Micros(0) if self.slow is not None and self.slow.pending else None
             if self._quotas.resting or memory.starved or self.replying.yielding or replies.is_short:
-                self.deadline_us = self._deadline()
+                self.deadline_us = earlier(self.deadline_us, self._deadline())
             return False
         return True
 

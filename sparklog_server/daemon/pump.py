@@ -86,6 +86,7 @@ class Serving(Protocol):
     def has_request_in_flight(self, session_id: SessionId) -> bool: ...
     def is_authenticated(self, session_id: SessionId) -> bool: ...
     def sent(self, session_id: SessionId, duration_us: int) -> None: ...
+    def held_up(self, session_id: SessionId) -> None: ...
     def link_buffer(self, link: LinkId) -> memoryview | None: ...
     def link_received(self, link: LinkId, size: int, now: Instant) -> list[Effect]: ...
     def link_lost(self, link: LinkId, loss: Loss, now: Instant) -> list[Effect]: ...
@@ -151,7 +152,6 @@ class Pump:
         self.certificates: Certificates | None = None
         self._syncer = Syncer(disk, reactor.post, self._synced)
         self._peers: Peers | None = None
-        self.is_measured = False  # the times of sends
         self._last_session = 0
         self._lost: list[SessionId] = []
         self._unread: dict[SessionId, tuple[int, bool]] = {}  # not yet reported to the broker
@@ -292,9 +292,8 @@ class Pump:
         return self._syncer.times or {}
 
     def measure(self) -> None:
-        """Measure the syncs and sends that begin from now on."""
+        """Measure the syncs that begin from now on."""
         self._syncer.times = {}
-        self.is_measured = True
 
     def turn(self) -> None:
         """A turn of the broker for work that was given to it from outside."""
@@ -392,8 +391,9 @@ class Pump:
                 else:
                     self._carry_out_rare(effect)
             for connection in replied:
-                if connection.flush() and self.is_measured and not connection.sends_from_us:
+                if connection.flush() and not connection.sends_from_us:
                     connection.sends_from_us = now.mono_us
+                    self._broker.held_up(connection.session)
             replied.clear()
             if changes := self._broker.mute_changes:
                 for session, is_muted in changes.items():

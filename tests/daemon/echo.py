@@ -32,6 +32,7 @@ class Echo:
         self.sessions: list[SessionId] = []
         self.principals: list[tuple[str, tuple[str, ...]]] = []
         self.gone: list[SessionId] = []
+        self.held: list[SessionId] = []  # those whose socket has not taken a reply at once
         self.finished_results: list[object] = []
         self.answered = 0
         self.unread_bytes: dict[SessionId, int] = {}
@@ -68,6 +69,12 @@ class Echo:
         for line in bytes(self.room[:size]).split(b"\n")[:-1]:
             effects += self._answer(session_id, *line.split(b" "))
         return effects
+
+    def held_up(self, session_id: SessionId) -> None:
+        self.held.append(session_id)
+
+    def sent(self, session_id: SessionId, duration_us: int) -> None:
+        self.held.remove(session_id)
 
     def unread(self, session_id: SessionId, size: int, now: Instant, *, has_read: bool) -> list[Effect]:
         self.unread_bytes[session_id] = size
