@@ -41,7 +41,8 @@ class Call(msgspec.Struct, eq=False):
     client, and `principal` the one that the request is authorized for. A call with `forwarding` came in an
     Envelope: its API, version, correlation id and principal are those of the request inside. `times` counts
     a parked request, if times are measured, that was served until `served_us` and took `spent_us` by then;
-    `timed` has its own time, if slow requests are logged.
+    `timed` has its own time, if slow requests are logged. A Produce that is answered at once says by
+    `has_error` that its response has an error, so that no other one is looked through for some.
     """
 
     session: "Session"
@@ -57,6 +58,7 @@ class Call(msgspec.Struct, eq=False):
     forwarding: "Forwarding | None" = None
     times: "ApiTimes | None" = None
     timed: "Timed | None" = None
+    has_error: bool = False
     served_us: int = 0
     spent_us: int = 0
 

@@ -39,9 +39,11 @@ from sparklog_server.security import NotLoaded
 
 if TYPE_CHECKING:
     from sparklog_server.broker.authentication import Authentication
+    from sparklog_server.broker.request_errors import RequestErrors
     from sparklog_server.broker.request_times import RequestTimes
     from sparklog_server.broker.slow_requests import SlowRequests
 
+_PRODUCE: Final = 0
 _NO_CONTROLLERS: Final[tuple[Handlers, Mapping[int, int]]] = ({}, {})
 
 
@@ -82,6 +84,11 @@ class Sessions:
         self._spare_buffers = spare_buffers()
         self.times: RequestTimes | None = None
         self.slow: SlowRequests | None = None
+        self.errors: RequestErrors | None = None
+        if live.settings.http.listener is not None:
+            from sparklog_server.broker import request_errors  # only where they are shown
+
+            self.errors = request_errors.RequestErrors()
         self._measure()
         live.followers.append(self._measure)
         self._by_id: dict[SessionId, Session] = {}
@@ -354,6 +361,10 @@ class Sessions:
                 self.times.throttled(call, session.throttled_until_us - now.mono_us)
             if not session.is_muted:
                 self._mute(session)  # the response first, then the mute (KIP-219)
+        if self.errors is not None and (
+            call.api_key != _PRODUCE or call.has_error or call.times is not None  # None: answered at once
+        ):
+            self.errors.count(call.api_key, message)
         if call.times is not None and self.times is not None:
             self.times.ended(call, call.times, now)
         size = retain(chunks) if len(chunks) > 1 else len(chunks[0]) + CHUNK_BYTES

@@ -36,7 +36,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
         _int(
             "sparklog.metrics.topics.max",
             "The maximum number of topics with series of their own. The others are summed under "
-            'topic="(others)".',
+            'topic="(others)" until they leave the node.',
             0,
         ),
     ] = 1_000
