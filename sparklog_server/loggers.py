@@ -35,7 +35,7 @@ _DECLARED: Final[dict[str, dict[Level, str]]] = {
     "sparklog.audit": {INFO: "audit", WARN: "audit-lines-lost audit-topic-waits"},
     "sparklog.broker": {
         INFO: "broker-ready controlled-shutdown-begins controlled-shutdown-ends http-listening joining "
-        "logger-level-changed ready settings-changed stopped stopping",
+        "logger-level-changed ready settings-changed settings-reloaded stopped stopping",
         WARN: "broker-still-fenced descriptor-limit-low envelope-refused feature-level-lowered "
         "job-out-of-memory lines-dropped out-of-descriptors out-of-memory warning",
         ERROR: "refused settings-not-reloaded",

@@ -53,13 +53,21 @@ class DynamicBrokerConfig:
         self._image = delta.after
         if not any(resource in delta.configs_changed for resource in self._resources):
             return False
-        before, self.layers = self.layers, layers_in(delta.after, self.layers.static)
-        self.settings = self.layers.effective
-        self._log_defaults = log_settings(self.settings.topics, self.settings)
+        before = self.layers
+        self._set(layers_in(delta.after, before.static))
         self._tell(before)
+        return True
+
+    def reload(self, static: BrokerSettings) -> None:
+        """Replace the static settings."""
+        self._set(layers_in(self._image, static))
+
+    def _set(self, layers: Layers) -> None:
+        self.layers = layers
+        self.settings = layers.effective
+        self._log_defaults = log_settings(self.settings.topics, self.settings)
         for changed in self.followers:
             changed()
-        return True
 
     def set_level(self, logger: str, level: Level | None, principal: str) -> None:
         """Change the level of a logger until the broker stops; None takes its own level away."""

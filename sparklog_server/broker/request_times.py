@@ -88,14 +88,12 @@ class RequestTimes:
         is_ended = not is_parked or answer is SILENT or answer is MUTING_SILENT
         began_ns, served_ns = self.at_ns, self._clock_ns()
         self._record(began_ns, served_ns, is_ended=is_ended)
-        timed = None
         if self.slow is not None:
             queue_us, local_us = began_ns // 1000 - self.received_us, (served_ns - began_ns) // 1000
-            timed = self.slow.served(call, request, size, queue_us, local_us)
+            self.slow.served(call, request, size, queue_us, local_us)
             if is_ended:
-                self.slow.ended(timed)
+                self.slow.ended(call)
         if not is_ended and call.answer is None:
-            call.timed = timed
             call.times, call.served_us = times, served_ns // 1000
             call.spent_us = served_ns // 1000 - self.received_us
 
@@ -144,13 +142,13 @@ class RequestTimes:
         times.remote.add(remote_us)
         times.total.add(call.spent_us + max(0, remote_us))
         times.count += 1
-        if self.slow is not None and call.timed is not None:
-            self.slow.ended(call.timed, remote_us)
+        if self.slow is not None:
+            self.slow.ended(call, remote_us)
 
     def abandoned(self, call: Call) -> None:
         """A parked request will have no response: its connection has ended."""
-        if self.slow is not None and call.timed is not None and call.times is not None:
-            self.slow.abandoned(call.timed, self._clock_ns() // 1000 - call.served_us)
+        if self.slow is not None and call.times is not None:
+            self.slow.abandoned(call, self._clock_ns() // 1000 - call.served_us)
 
     def throttled(self, call: Call, delay_us: int) -> None:
         """The client of a request has exceeded its quota and rests for so long."""

@@ -23,9 +23,8 @@ from sparklog_server.security import ANONYMOUS
 from sparklog_server.security.hosts import host_of
 
 if TYPE_CHECKING:
-    from sparklog_server.broker.api_times import ApiTimes
+    from sparklog_server.broker.api_times import ApiTimes, Timed
     from sparklog_server.broker.session_authentication import SessionAuthentication
-    from sparklog_server.broker.slow_requests import Timed
 
 Used = tuple[int, int, int]
 """The usage of a request, recorded if the broker has any quota: its bytes, ns of work, and the throttle time

@@ -11,33 +11,15 @@ itself, unless the setting is on.
 from collections.abc import Callable
 from typing import Final
 
-import msgspec
-
 from sparklog.model import SessionId
 from sparklog.wire.api_keys import API_BY_KEY
 from sparklog.wire.messages.fetch import FetchRequest
 from sparklog.wire.schema import Message
+from sparklog_server.broker.api_times import Timed
 from sparklog_server.broker.session import Call
 
 PENDING_MAX: Final = 1_000
 """Of one turn. The log writes fewer lines at once."""
-
-
-class Timed(msgspec.Struct, eq=False):
-    """A request and the parts of its time in µs. `asked_us` is the part of `remote_us` that it asked for."""
-
-    call: Call
-    bytes: int
-    queue_us: int
-    local_us: int
-    asked_us: int
-    remote_us: int = 0
-    throttle_us: int = 0
-
-    @property
-    def slow_us(self) -> int:
-        """Its time without the wait that it asked for."""
-        return self.queue_us + self.local_us + max(0, self.remote_us - self.asked_us)
 
 
 class SlowRequests:
@@ -47,32 +29,35 @@ class SlowRequests:
 
     def __init__(self, limit_us: int, trace: Callable[..., None]) -> None:
         self.limit_us = limit_us
-        self.pending: list[Timed] = []
+        self.pending: list[Call] = []
         self._trace = trace
-        self._last: dict[SessionId, Timed] = {}
-        self._held_up: dict[SessionId, Timed | None] = {}  # with the line that waits, if one does
+        self._last: dict[SessionId, Call] = {}
+        self._held_up: dict[SessionId, Call | None] = {}  # with the request whose line waits, if one does
         self._throttled: tuple[Call, int] | None = None
 
-    def served(self, call: Call, request: Message, size: int, queue_us: int, local_us: int) -> Timed:
+    def served(self, call: Call, request: Message, size: int, queue_us: int, local_us: int) -> None:
         """A request of `size` bytes was served, or was parked."""
         asked_us = request.max_wait_ms * 1000 if isinstance(request, FetchRequest) else 0
-        return Timed(call, size, queue_us, local_us, max(0, asked_us))
+        call.timed = Timed(size, queue_us, local_us, max(0, asked_us))
 
     def throttled(self, call: Call, delay_us: int) -> None:
         """The client of this request, which is answered now, rests for so long."""
         self._throttled = call, delay_us
 
-    def ended(self, timed: Timed, remote_us: int = 0) -> None:
+    def ended(self, call: Call, remote_us: int = 0) -> None:
         """A request has its response, after it was parked for `remote_us`."""
+        timed = call.timed
+        if timed is None:
+            return
         timed.remote_us = max(0, remote_us)
         if self._throttled is not None:
-            call, delay_us = self._throttled
+            throttled, delay_us = self._throttled
             self._throttled = None
-            if call is timed.call:
+            if throttled is call:
                 timed.throttle_us = delay_us
-        self._last[timed.call.session.id] = timed
+        self._last[call.session.id] = call
         if timed.slow_us >= self.limit_us and len(self.pending) < PENDING_MAX:
-            self.pending.append(timed)
+            self.pending.append(call)
 
     def held_up(self, session_id: SessionId) -> None:
         """The socket has not taken the responses of this session at once."""
@@ -81,19 +66,21 @@ class SlowRequests:
     def settle(self) -> None:
         """After the turn: write the lines, except of a response that its socket holds up."""
         pending, self.pending = self.pending, []
-        for timed in pending:
-            session_id = timed.call.session.id
-            if session_id in self._held_up and self._last.get(session_id) is timed:
-                self._held_up[session_id] = timed
+        for call in pending:
+            session_id = call.session.id
+            if session_id in self._held_up and self._last.get(session_id) is call:
+                self._held_up[session_id] = call
             else:
-                self._tell(timed, 0)
+                self._tell(call, 0)
 
     def sent(self, session_id: SessionId, duration_us: int) -> None:
         """The socket has taken the responses of a session."""
         waiting, last = self._held_up.pop(session_id, None), self._last.get(session_id)
         if waiting is not None and waiting is not last:
             self._tell(waiting, duration_us)
-        if last is not None and (waiting is last or last.slow_us + duration_us >= self.limit_us):
+        if last is None or last.timed is None:
+            return
+        if waiting is last or last.timed.slow_us + duration_us >= self.limit_us:
             self._tell(last, duration_us)
 
     def disconnected(self, session_id: SessionId) -> None:
@@ -103,14 +90,17 @@ class SlowRequests:
         if waiting is not None:
             self._tell(waiting, None)
 
-    def abandoned(self, timed: Timed, remote_us: int) -> None:
+    def abandoned(self, call: Call, remote_us: int) -> None:
         """The connection has ended before the response."""
-        timed.remote_us = max(0, remote_us)
-        if timed.slow_us >= self.limit_us:
-            self._tell(timed, None)
+        if call.timed is None:
+            return
+        call.timed.remote_us = max(0, remote_us)
+        if call.timed.slow_us >= self.limit_us:
+            self._tell(call, None)
 
-    def _tell(self, timed: Timed, send_us: int | None) -> None:
-        call = timed.call
+    def _tell(self, call: Call, send_us: int | None) -> None:
+        timed = call.timed
+        assert timed is not None
         end = {"end": "disconnected"} if send_us is None else {}
         spent_us = timed.queue_us + timed.local_us + timed.remote_us
         self._trace(

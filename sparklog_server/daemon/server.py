@@ -4,9 +4,9 @@
       │          │                                                       │
       └──────────┴── error on stderr, exit 1                             └── bug or halt: log, exit 1
 
-SIGTERM, SIGINT and SIGHUP stop the broker cleanly. A second SIGTERM or SIGINT ends the process at once;
-SIGHUP never does, because systemd may send it together with SIGTERM. A broker started with SIGHUP ignored,
-as nohup does, ignores it.
+SIGTERM and SIGINT stop the broker cleanly, a second one ends the process at once. SIGHUP has a broker with a
+settings file read it again, and stops another one cleanly; it never ends the process at once, because systemd
+may send it together with SIGTERM. A broker started with SIGHUP ignored, as nohup does, ignores it.
 """
 
 import errno
@@ -39,11 +39,14 @@ from sparklog_server.log.log_dir import DirectoryRefused
 from sparklog_server.raft.election_state import ElectionStateCorrupt
 
 if TYPE_CHECKING:
+    from sparklog_server.config.reload import SettingsFile
     from sparklog_server.daemon.certificates import Certificates
     from sparklog_server.daemon.handshakes import Established, Handshakes
     from sparklog_server.daemon.http_listener import HttpListener
     from sparklog_server.daemon.jobs import Jobs
     from sparklog_server.daemon.parent import Parent
+    from sparklog_server.daemon.reload import Reload
+    from sparklog_server.daemon.service import ServiceManager
 
 IDLE_SWEEPS: Final = 8
 # The time for which another thread may hold the GIL when the loop returns from a system call. Python's
@@ -85,8 +88,13 @@ class Server:
         connections_max: int,
         parent_pid: int | None = None,
         owned_directory: str | None = None,
+        settings_file: "SettingsFile | None" = None,
     ) -> None:
         self._log = log
+        self._settings_file = settings_file
+        self._reload: Reload | None = None
+        self._is_reload_wanted = False
+        self._manager = _service_manager()
         self._owned_directory = owned_directory
         self._is_stop_wanted = False
         self._was_signalled = False  # by SIGTERM or SIGINT
@@ -148,6 +156,8 @@ class Server:
             while not self._broker.is_stopped:
                 if self._is_stop_wanted and not self._is_stopping:
                     self._stop()
+                elif self._is_reload_wanted:
+                    self._begin_reload()
                 else:
                     wait_s = self._run_due()
                     if not self._broker.is_stopped:  # a tick may have ended its stop
@@ -192,6 +202,9 @@ class Server:
         self._log.trace(
             "ready", node=self._settings.node_id, listeners=",".join(map(str, self._settings.listeners))
         )
+        if self._manager is not None:
+            self._manager.ready(self._status)
+            self._manager.watch(self._after)
         told = (
             f"ready node={self._settings.node_id} listen={joined(first.host, first.port)} pid={os.getpid()}"
         )
@@ -291,6 +304,10 @@ class Server:
             if self._was_signalled:
                 os._exit(1)
             self._was_signalled = True
+        elif self._settings_file is not None:
+            self._is_reload_wanted = True
+            self._reactor.wake()
+            return
         self._want_stop()
 
     def _want_stop(self) -> None:
@@ -300,7 +317,38 @@ class Server:
     def _stop(self) -> None:
         self._is_stopping = True
         self._log.trace("stopping", node=self._settings.node_id)
+        if self._manager is not None:
+            self._manager.stopping()
         self._pump.stop()
+
+    def _begin_reload(self) -> None:
+        """Read the settings file again."""
+        self._is_reload_wanted = False
+        if self._is_stopping:
+            return
+        if self._reload is None:
+            from sparklog_server.daemon.reload import Reload
+
+            assert self._settings_file is not None
+            self._reload = Reload(
+                self._settings_file,
+                self._broker,
+                self._pump,
+                self._certificates,
+                self._log.trace,
+                self._reloaded,
+            )
+        if self._manager is not None:
+            self._manager.reloading()
+        self._reload.begin()
+
+    def _reloaded(self) -> None:
+        if self._manager is not None and not self._is_stopping:
+            self._manager.ready(self._status)
+
+    @property
+    def _status(self) -> str:
+        return f"node {self._settings.node_id} listens on {', '.join(map(str, self._settings.listeners))}"
 
     def _halt(self, reason: str) -> None:
         """End the process at once, without the writes of a clean stop."""
@@ -355,6 +403,14 @@ def _certificates(settings: BrokerSettings, log: TraceLog) -> "Certificates":
     from sparklog_server.daemon.certificates import Certificates
 
     return Certificates(settings, log.trace)
+
+
+def _service_manager() -> "ServiceManager | None":
+    if "NOTIFY_SOCKET" not in os.environ:
+        return None
+    from sparklog_server.daemon.service import of_environment
+
+    return of_environment()
 
 
 def prepare_process() -> None:
