@@ -27,7 +27,8 @@ _UNBOUNDED: Final = (AUDIT_EVENT, "halt")
 
 class TraceLog:
     """Writes each line at once and keeps the last ones, which `halt` prints. `prefix` begins each line of
-    text: the processes of a cluster share one stream. `loggers` are those of the broker, once it is open.
+    text, and is a field of JSON: the processes of a cluster share one stream. `loggers` are those of the
+    broker, once it is open.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class TraceLog:
         """Log an unexpected end: its cause and the events before it."""
         last = list(self._last)
         if self.is_json:
-            self._write(_json_line("halt", EVENTS["halt"], {"reason": reason, "last": last}))
+            self._write(self._json_line("halt", EVENTS["halt"], {"reason": reason, "last": last}))
             return
         self._write(f"{_timestamp()} halt reason={reason!r} level=FATAL")
         self._write("\n".join([f"the last {len(last)} lines before it:", *(f"  {line}" for line in last)]))
@@ -89,7 +90,7 @@ class TraceLog:
     def _tell(self, line: Line, declared: Event) -> None:
         fields = {"event": line.event, **line.fields} if line.event == AUDIT_EVENT else line.fields
         if self.is_json:
-            text = _json_line(line.event, declared, fields)
+            text = self._json_line(line.event, declared, fields)
         elif line.event == AUDIT_EVENT:
             text = _json_object({"time": _timestamp(), **fields})
         else:
@@ -97,6 +98,17 @@ class TraceLog:
             text = f"{_timestamp()} {line.text}{level}"
         self._last.append(text)
         self._write(text)
+
+    def _json_line(self, event: str, declared: Event, fields: dict[str, object]) -> str:
+        own: dict[str, object] = {
+            "time": _timestamp(),
+            "level": declared.level.name,
+            "logger": declared.logger,
+            "message": event,
+        }
+        if self._prefix:
+            own["process"] = self._prefix.strip()
+        return _json_object(own | {f"{key}_" if key in own else key: value for key, value in fields.items()})
 
     def _write(self, text: str) -> None:
         if self._prefix and not self.is_json:
@@ -134,11 +146,6 @@ def _inert(value: object) -> object:
 
 def _bounded(text: str, chars_max: int) -> str:
     return text if len(text) <= chars_max else f"{text[:chars_max]}…({len(text)} characters)"
-
-
-def _json_line(event: str, declared: Event, fields: dict[str, object]) -> str:
-    own = {"time": _timestamp(), "level": declared.level.name, "logger": declared.logger, "message": event}
-    return _json_object(own | {f"{key}_" if key in own else key: value for key, value in fields.items()})
 
 
 def _json_object(fields: dict[str, object]) -> str:

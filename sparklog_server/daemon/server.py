@@ -94,7 +94,7 @@ class Server:
         self._settings_file = settings_file
         self._reload: Reload | None = None
         self._is_reload_wanted = False
-        self._manager = _service_manager()
+        self._manager = _service_manager() if parent_pid is None else None  # else it is that of the parent
         self._owned_directory = owned_directory
         self._is_stop_wanted = False
         self._was_signalled = False  # by SIGTERM or SIGINT

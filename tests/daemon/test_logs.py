@@ -62,6 +62,7 @@ def test_a_json_line_is_one_object_with_time_level_logger_and_message() -> None:
         "level": "WARN",
         "logger": "sparklog.broker",
         "message": "feature-level-lowered",
+        "process": "node-1",
         "feature": "f",
         "level_": 2,
         "is_given": True,
