@@ -19,7 +19,7 @@ from sparklog_server.config.settings import broker_keys
 from sparklog_server.controller import alterations, names, topics
 from sparklog_server.controller import client_quotas as quotas
 from sparklog_server.coordinator.group import classic_join, subscriptions
-from sparklog_server.daemon import http_connection, http_listener, http_metrics
+from sparklog_server.daemon import http_connection, http_listener, http_metrics, line_bounds, logs
 from sparklog_server.log import ballast, cuts, producer_state, validate
 from sparklog_server.replica import replica_moves as moving
 from sparklog_server.replica import sessions as replica_sessions
@@ -269,6 +269,22 @@ STORAGE = [
         "renderings of `/metrics` that slow clients hold, in bytes",
         "The clients that read the oldest one are disconnected.",
         http_metrics.HELD_BYTES_MAX,
+    ),
+    Limit(
+        "the lines that a logger writes at once; a tenth of it each second",
+        "Further lines are counted in `lines-dropped` ([the log](logs.md)). All loggers together have four "
+        "times as many.",
+        line_bounds.BURST,
+    ),
+    Limit(
+        "the lines of the log that are remembered, so that equal ones are counted",
+        "The oldest is forgotten, with its count written.",
+        line_bounds.REMEMBERED_MAX,
+    ),
+    Limit(
+        "the characters of a value in a line of the log",
+        "The rest is cut off, and its length is written.",
+        logs.VALUE_CHARS_MAX,
     ),
     Limit(
         "sparklog.open.files.max",

@@ -207,6 +207,13 @@ APPLIED_OFFSET = _gauge(
 _REQUESTS = "kafka_network_requestmetrics"
 REQUESTS = _counter(f"{_REQUESTS}_requests_total", "Requests that ended.", "request", "version")
 
+REQUEST_ERRORS = _counter(
+    f"{_REQUESTS}_errors_total",
+    "Errors in responses: of a partition, a topic or a group, or of the whole response. NONE is not counted.",
+    "request",
+    "error",
+)
+
 
 def _time(name: str, what: str) -> tuple[Metric, Metric]:
     """The quantiles of one part of the time of requests, and their count."""
@@ -415,6 +422,13 @@ TURN_SECONDS = _declared(
     "sparklog_loop_turn_seconds", Kind.HISTOGRAM, "How long the event loop worked between two waits.", ()
 )
 LOOP_WAITED = _counter("sparklog_loop_waited_seconds_total", "How long the event loop has waited.")
+GIL_WAIT_SECONDS = _declared(
+    "sparklog_gil_wait_seconds",
+    Kind.HISTOGRAM,
+    "How long a system call of the loop takes, with the wait for other threads that hold Python's lock; a "
+    "sample ten times a second.",
+    (),
+)
 SYNC_SECONDS = _declared(
     "sparklog_sync_seconds", Kind.HISTOGRAM, "How long syncs took, by log directory.", ("directory",)
 )

@@ -1,4 +1,4 @@
-"""Settings of topics, brokers, groups and client metrics: their values, sources and changes."""
+"""Settings of topics, brokers, loggers, groups and client metrics: their values, sources and changes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Literal
@@ -12,7 +12,7 @@ from sparklog.model import NodeId
 if TYPE_CHECKING:
     from sparklog.wire.messages.describe_configs import DescribeConfigsResourceResult
 
-ResourceType = Literal["topic", "broker", "group", "client-metrics"]
+ResourceType = Literal["topic", "broker", "broker-logger", "group", "client-metrics"]
 Operation = Literal["set", "delete", "append", "subtract"]
 
 CONFIG_SOURCES: Final = {
@@ -40,16 +40,18 @@ CONFIG_TYPES: Final = {
 _TYPE_NUMBERS: Final[Mapping[ResourceType, int]] = {
     "topic": 2,
     "broker": 4,
+    "broker-logger": 8,
     "client-metrics": 16,
     "group": 32,
 }
+_OF_NODES: Final[tuple[ResourceType, ...]] = ("broker", "broker-logger")
 _TYPE_NAMES: Final = {number: name for name, number in _TYPE_NUMBERS.items()}
 _OPERATIONS: Final[Mapping[Operation, int]] = {"set": 0, "delete": 1, "append": 2, "subtract": 3}
 
 
 class ConfigResource(Struct, frozen=True, order=True):
     """A resource that has settings. A broker is named by its node id as text; the empty name means all
-    brokers.
+    brokers. A `broker-logger` is named likewise: its settings are the levels of that broker's loggers.
     """
 
     type: ResourceType
@@ -211,7 +213,7 @@ def _by_broker(resources: Iterable[ConfigResource]) -> dict[int | None, list[Con
     """Resources by the broker that must be asked; None is any."""
     homes: dict[int | None, list[ConfigResource]] = {}
     for resource in resources:
-        node = NodeId(int(resource.name)) if resource.type == "broker" and resource.name else None
+        node = NodeId(int(resource.name)) if resource.type in _OF_NODES and resource.name else None
         homes.setdefault(node, []).append(resource)
     return homes
 

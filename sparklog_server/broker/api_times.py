@@ -1,4 +1,6 @@
-"""The time of the requests of one API and version, by part."""
+"""The time of the requests of one API and version by part, and that of one request."""
+
+import msgspec
 
 from sparklog_server.histogram import Histogram
 
@@ -33,3 +35,19 @@ class ApiTimes:
         self.throttle = Histogram()
         self.send = Histogram()
         self.total = Histogram()
+
+
+class Timed(msgspec.Struct, eq=False):
+    """The parts of the time of one request in µs. `asked_us` is the part of `remote_us` that it asked for."""
+
+    bytes: int
+    queue_us: int
+    local_us: int
+    asked_us: int
+    remote_us: int = 0
+    throttle_us: int = 0
+
+    @property
+    def slow_us(self) -> int:
+        """Its time without the wait that it asked for."""
+        return self.queue_us + self.local_us + max(0, self.remote_us - self.asked_us)

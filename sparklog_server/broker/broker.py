@@ -66,6 +66,7 @@ class Broker:
         self.quotas = quotas = ClientQuotas(settings, work_clock)
         self.is_stopped = False
         self._live = parts.live
+        self.loggers = parts.live.loggers
         self._continuations = parts.continuations
         self._agenda = parts.agenda
         self._controller_epoch = -1  # in which the broker last reported
@@ -81,13 +82,13 @@ class Broker:
         self._sessions = sessions = Sessions(
             parts.live, quotas, effects, self.handlers, newest, receive_buffer=receive_buffer, trace=trace
         )
-        sessions.sample(parts.entropy)
+        sessions.observers.sample(parts.entropy)
         self.buffer = sessions.buffer
         self.has_request_in_flight = sessions.has_request_in_flight
         self.is_authenticated = sessions.is_authenticated
         self.link_buffer = parts.links.buffer
         self.mute_changes = sessions.mute_changes
-        self.sent = sessions.sent
+        self.sent, self.held_up = sessions.sent, sessions.held_up
         self._context = Context(
             parts.live,
             parts.cluster_id,

@@ -11,6 +11,7 @@ from sparklog_server.config.layers import Layers, dynamic_key
 from sparklog_server.config.settings import BrokerSettings, TopicSettings
 from sparklog_server.controller.configs import layers_in
 from sparklog_server.log.log_config import LogConfig
+from sparklog_server.loggers import Level, Loggers
 from sparklog_server.metadata.image import BROKER_RESOURCE, MetadataDelta, MetadataImage
 
 
@@ -22,6 +23,9 @@ class DynamicBrokerConfig:
         self._trace = trace
         self._resources = (BROKER_RESOURCE, ""), (BROKER_RESOURCE, str(static.node_id))
         self.layers = Layers.of(static)
+        self.loggers = Loggers()
+        self.followers: list[Callable[[], None]] = []
+        """Called after each change of the settings."""
         self.settings: BrokerSettings = self.layers.effective
         """The broker's settings."""
         self._log_defaults = log_settings(static.topics, static)
@@ -49,11 +53,27 @@ class DynamicBrokerConfig:
         self._image = delta.after
         if not any(resource in delta.configs_changed for resource in self._resources):
             return False
-        before, self.layers = self.layers, layers_in(delta.after, self.layers.static)
-        self.settings = self.layers.effective
-        self._log_defaults = log_settings(self.settings.topics, self.settings)
+        before = self.layers
+        self._set(layers_in(delta.after, before.static))
         self._tell(before)
         return True
+
+    def reload(self, static: BrokerSettings) -> None:
+        """Replace the static settings."""
+        self._set(layers_in(self._image, static))
+
+    def _set(self, layers: Layers) -> None:
+        self.layers = layers
+        self.settings = layers.effective
+        self._log_defaults = log_settings(self.settings.topics, self.settings)
+        for changed in self.followers:
+            changed()
+
+    def set_level(self, logger: str, level: Level | None, principal: str) -> None:
+        """Change the level of a logger until the broker stops; None takes its own level away."""
+        self.loggers.set(logger, level)
+        in_force = self.loggers.level_of(logger).name
+        self._trace("logger-level-changed", of=logger, to=in_force, principal=principal)
 
     def _tell(self, before: Layers) -> None:
         """One log line for a change, without the values, because some are secrets."""

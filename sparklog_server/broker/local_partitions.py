@@ -9,6 +9,7 @@ from sparklog.model import Instant, NodeId, Uuid
 from sparklog_server.agenda import Agenda
 from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
 from sparklog_server.broker.log_settings import cleaning_limits, move_rate_max
+from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.config.together import is_cordoned
 from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import Disk
@@ -100,7 +101,17 @@ def follow(
     if recovery is None or not recovery.defers(delta, now):
         partitions.apply(delta, now)
     if is_changed:
-        _cordon(live, partitions)
-        partitions.cleaning.limits = cleaning_limits(live.settings)
-        partitions.moving.bytes_per_second_max = move_rate_max(live.layers)
-        partitions.reconfigure(now)
+        _apply(live, partitions, now)
+
+
+def reload(live: DynamicBrokerConfig, partitions: Partitions, static: BrokerSettings, now: Instant) -> None:
+    """Apply new static settings; a turn of the broker must follow."""
+    live.reload(static)
+    _apply(live, partitions, now)
+
+
+def _apply(live: DynamicBrokerConfig, partitions: Partitions, now: Instant) -> None:
+    _cordon(live, partitions)
+    partitions.cleaning.limits = cleaning_limits(live.settings)
+    partitions.moving.bytes_per_second_max = move_rate_max(live.layers)
+    partitions.reconfigure(now)

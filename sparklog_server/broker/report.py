@@ -17,6 +17,7 @@ from sparklog_server.broker.report_cluster import ClusterReport
 from sparklog_server.broker.report_groups import group_report, transaction_report
 from sparklog_server.broker.report_requests import RequestReport
 from sparklog_server.broker.report_topics import (
+    HiddenTopics,
     Shown,
     partition_report,
     replica_report,
@@ -42,11 +43,14 @@ class BrokerReport:
         self._standing = standing
         self._ends = RemoteEnds(context)
         self._cluster = ClusterReport(context)
-        self._requests = None if sessions.times is None else RequestReport(sessions.times)
+        self._hidden = HiddenTopics()
+        self._requests: RequestReport | None = None
+        if sessions.observers.times is not None and sessions.observers.errors is not None:
+            self._requests = RequestReport(sessions.observers.times, sessions.observers.errors)
 
     def told(self, text: Text, idle: float, now: Instant) -> Iterator[str]:
         """Every metric of the broker. `idle` is the part of the time that the loop waits."""
-        context, shown = self._context, Shown()
+        context, shown = self._context, Shown(self._hidden)
         yield from shown.collect(context)
         yield from traffic_report(text, context, shown)
         yield from replica_report(text, context, shown)
@@ -55,7 +59,7 @@ class BrokerReport:
         yield from self._memory(text)
         if self._requests is not None:
             yield from self._requests.told(text, now)
-        if (spans := self._sessions.spans) is not None:
+        if (spans := self._sessions.observers.spans) is not None:
             yield text.several(metrics.SPANS, [((result,), count) for result, count in spans.counts.items()])
         if (telemetry := context.known_client_telemetry) is not None:
             from sparklog_server.broker.report_clients import client_report  # many nodes have no such clients

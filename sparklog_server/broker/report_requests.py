@@ -7,6 +7,7 @@ from sparklog.model import Instant
 from sparklog.wire.api_keys import API_BY_KEY
 from sparklog_server import metrics
 from sparklog_server.broker.api_times import ApiTimes
+from sparklog_server.broker.request_errors import RequestErrors
 from sparklog_server.broker.request_times import RequestTimes
 from sparklog_server.histogram import BUCKETS, Histogram, Window, merged, quantiles_us
 from sparklog_server.metrics import QUANTILES
@@ -20,8 +21,9 @@ _PARTS: Final = ("total", "queue", "local", "remote", "throttle", "send")
 class RequestReport:
     """Invariant: `_windows` has one for each API and part that was reported."""
 
-    def __init__(self, times: RequestTimes) -> None:
+    def __init__(self, times: RequestTimes, errors: RequestErrors) -> None:
         self._times = times
+        self._errors = errors
         self._windows: dict[tuple[str, str], Window] = {}
 
     def told(self, text: Text, now: Instant) -> Iterator[str]:
@@ -29,6 +31,13 @@ class RequestReport:
         counted = [(times, _name_of(times)) for times in list(self._times.by_key.values())]
         yield text.several(
             metrics.REQUESTS, [((name, str(times.version)), times.count) for times, name in counted]
+        )
+        yield text.several(
+            metrics.REQUEST_ERRORS,
+            [
+                ((API_BY_KEY[api_key].name, code.name), count)
+                for (api_key, code), count in list(self._errors.counts.items())
+            ],
         )
         by_name: dict[str, list[ApiTimes]] = {}
         for times, name in counted:

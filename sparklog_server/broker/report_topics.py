@@ -18,7 +18,7 @@ from sparklog_server.metrics import OTHERS, Metric
 from sparklog_server.metrics_text import Text, escaped, sample
 from sparklog_server.replica.leader import LeaderReplica
 from sparklog_server.replica.partition import Partition
-from sparklog_server.replica.traffic import TopicTraffic
+from sparklog_server.replica.traffic import NodeTraffic, TopicTraffic
 
 AT_ONCE: Final = 100
 """The rows that are written at once: about 0.05 ms."""
@@ -74,12 +74,52 @@ class Rows(Sequence[_Labelled]):
         return list(map(self._make, zip(*[column[at] for column in self._columns], strict=True)))
 
 
-class Shown:
-    """The partitions of this node at the beginning of a report. `rows` have series of their own, `others` are
-    summed; `topics` are the names with series of their own, all others of `traffic` are not.
+class HiddenTopics:
+    """The topics without series of their own, and the sums of their counters, which never go down: a topic
+    stays hidden until it leaves this node, and what it counted stays in `past`.
     """
 
     def __init__(self) -> None:
+        self.has_any = False  # whether a topic is hidden, or was
+        self.past = TopicTraffic()
+        self._counted: dict[str, TopicTraffic] = {}
+
+    def __contains__(self, topic: str) -> bool:
+        return topic in self._counted
+
+    def hide(self, topic: str, traffic: NodeTraffic) -> None:
+        """This topic has no series of its own from now on."""
+        self.has_any, counted = True, traffic.of(topic)
+        before = self._counted.get(topic, counted)
+        if before is not counted:  # it has left, and come again during this report
+            self.past.add(before)
+        self._counted[topic] = counted
+
+    def follow(self, traffic: NodeTraffic) -> Iterator[str]:
+        """Notice the topics that have left; one of the same name that came since is another."""
+        for number, (topic, one) in enumerate(list(self._counted.items())):
+            if traffic.topics.get(topic) is not one:
+                self.past.add(one)
+                del self._counted[topic]
+            if number % AT_ONCE == AT_ONCE - 1:
+                yield ""
+
+    def sums(self, into: TopicTraffic) -> Iterator[str]:
+        """Add their counters to `into`."""
+        into.add(self.past)
+        for number, one in enumerate(list(self._counted.values())):
+            into.add(one)
+            if number % AT_ONCE == AT_ONCE - 1:
+                yield ""
+
+
+class Shown:
+    """The partitions of this node at the beginning of a report. `rows` have series of their own, `others` are
+    summed; `topics` are the names with series of their own.
+    """
+
+    def __init__(self, hidden: HiddenTopics) -> None:
+        self.hidden = hidden
         self.rows = Rows(Row)
         self.others = Rows(Row)
         self.topics: dict[str, None] = {}
@@ -91,17 +131,23 @@ class Shown:
     def collect(self, context: Context) -> Iterator[str]:
         """Look at every partition."""
         settings, image, node_id = context.settings.http, context.image, NodeId(context.settings.node_id)
-        rows_left = settings.metrics_partitions_max
+        rows_left, traffic = settings.metrics_partitions_max, context.partitions.traffic
+        yield from self.hidden.follow(traffic)
         for name, partitions in list(context.partitions.by_topic.items()):
             known = image.topics_by_name.get(name)
             if known is None:
                 continue
-            is_shown = len(self.topics) < settings.metrics_topics_max and len(partitions) <= rows_left
+            is_shown = (
+                name not in self.hidden
+                and len(self.topics) < settings.metrics_topics_max
+                and len(partitions) <= rows_left
+            )
             if is_shown:
                 rows_left -= len(partitions)
                 self.topics[name] = None
             else:
                 self.hidden_topics += 1
+                self.hidden.hide(name, traffic)
             if next((one.leader for one in known.partitions if one.leader != NO_NODE), NO_NODE) == node_id:
                 self.counted.append((name if is_shown else OTHERS, len(known.partitions)))
             for index, partition in enumerate(list(partitions.values())):
@@ -237,11 +283,10 @@ def traffic_report(text: Text, context: Context, shown: Shown) -> Iterator[str]:
         total.add(one)
         if name in shown.topics:
             listed.append((f'topic="{escaped(name)}"', one))
-        else:
-            hidden.add(one)
         if number % AT_ONCE == AT_ONCE - 1:
             yield ""
-    if shown.hidden_topics:
+    if shown.hidden.has_any:
+        yield from shown.hidden.sums(hidden)
         listed.append((f'topic="{OTHERS}"', hidden))
     for metric, field in _TRAFFIC:
         name = metric.name

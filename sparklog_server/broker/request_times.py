@@ -8,7 +8,7 @@ work of the handler, encoding included. Nothing here is imported before the metr
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sparklog.model import Instant
 from sparklog.wire.messages.fetch import FetchRequest
@@ -16,6 +16,9 @@ from sparklog.wire.schema import Message
 from sparklog_server.broker.api_times import ApiTimes
 from sparklog_server.broker.session import MUTING_SILENT, SILENT, Call, Parked
 from sparklog_server.histogram import TABLE
+
+if TYPE_CHECKING:
+    from sparklog_server.broker.slow_requests import SlowRequests
 
 _FETCH: Final = 1
 RUN_MAX: Final = 16
@@ -31,7 +34,7 @@ class RequestTimes:
     Requests of one API that come together are timed together, as a run: each counts with the mean time. So a
     pipelined request costs one addition, and a run one reading of the clock. `at_ns` and `received_us`
     are set before requests are served, `served` is called after each but those that go on with the run, and
-    `flush` at the end.
+    `flush` at the end. With `slow`, each request is timed by itself.
     """
 
     __slots__ = (
@@ -43,6 +46,7 @@ class RequestTimes:
         "run_api",
         "run_count",
         "run_version",
+        "slow",
     )
 
     def __init__(self, clock_ns: Callable[[], int]) -> None:
@@ -51,6 +55,7 @@ class RequestTimes:
         self.run_api = _NO_RUN
         """The API of the run: a request of it and of `run_version` is counted by adding to `run_count`."""
         self.run_version = self.run_count = 0
+        self.slow: SlowRequests | None = None
         self._run: ApiTimes | None = None
         self.at_ns = 0  # the end of the last run, or the beginning of the turn
         self.received_us = 0  # when the requests came that are served now
@@ -59,8 +64,10 @@ class RequestTimes:
         """Requests that came at `received_us` are served from now on."""
         self.received_us, self.at_ns = received_us, self._clock_ns()
 
-    def served(self, call: Call, request: Message, answer: Message | Parked) -> None:
-        """A request that begins a run was answered, or one was parked, which is a run of its own."""
+    def served(self, call: Call, request: Message, answer: Message | Parked, size: int) -> None:
+        """A request of `size` bytes that begins a run was answered, or one was parked, which is a run of its
+        own.
+        """
         if self._run is not None:
             # Another API: this request has its share of the time since the run began.
             began_ns, count = self.at_ns, self.run_count
@@ -74,13 +81,19 @@ class RequestTimes:
             times = self.by_key[key] = ApiTimes(api_key, version, is_of_follower=key >= FOLLOWER)
         call.session.times = self._run = times
         self.run_count = 1
-        if type(answer) is not Parked:
+        is_parked = type(answer) is Parked
+        if not is_parked and self.slow is None:
             self.run_api, self.run_version = api_key, version
             return
-        is_silent = answer is SILENT or answer is MUTING_SILENT
+        is_ended = not is_parked or answer is SILENT or answer is MUTING_SILENT
         began_ns, served_ns = self.at_ns, self._clock_ns()
-        self._record(began_ns, served_ns, is_ended=is_silent)
-        if not is_silent and call.answer is None:
+        self._record(began_ns, served_ns, is_ended=is_ended)
+        if self.slow is not None:
+            queue_us, local_us = began_ns // 1000 - self.received_us, (served_ns - began_ns) // 1000
+            self.slow.served(call, request, size, queue_us, local_us)
+            if is_ended:
+                self.slow.ended(call)
+        if not is_ended and call.answer is None:
             call.times, call.served_us = times, served_ns // 1000
             call.spent_us = served_ns // 1000 - self.received_us
 
@@ -129,12 +142,21 @@ class RequestTimes:
         times.remote.add(remote_us)
         times.total.add(call.spent_us + max(0, remote_us))
         times.count += 1
+        if self.slow is not None:
+            self.slow.ended(call, remote_us)
+
+    def abandoned(self, call: Call) -> None:
+        """A parked request will have no response: its connection has ended."""
+        if self.slow is not None and call.times is not None:
+            self.slow.abandoned(call, self._clock_ns() // 1000 - call.served_us)
 
     def throttled(self, call: Call, delay_us: int) -> None:
         """The client of a request has exceeded its quota and rests for so long."""
         times = self.by_key.get(call.api_key << 8 | call.version)
         if times is not None:
             times.throttle.add(delay_us)
+        if self.slow is not None:
+            self.slow.throttled(call, delay_us)
 
 
 def _is_of_follower(request: Message) -> bool:

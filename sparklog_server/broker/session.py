@@ -23,7 +23,7 @@ from sparklog_server.security import ANONYMOUS
 from sparklog_server.security.hosts import host_of
 
 if TYPE_CHECKING:
-    from sparklog_server.broker.api_times import ApiTimes
+    from sparklog_server.broker.api_times import ApiTimes, Timed
     from sparklog_server.broker.session_authentication import SessionAuthentication
     from sparklog_server.broker.span import Span
 
@@ -40,8 +40,10 @@ class Call(msgspec.Struct, eq=False):
     `waiting` is the waiter of a parked request, `used` the usage that counts towards the quotas of its
     client, and `principal` the one that the request is authorized for. A call with `forwarding` came in an
     Envelope: its API, version, correlation id and principal are those of the request inside. `times` counts
-    a parked request, if times are measured, that was served until `served_us` and took `spent_us` by then.
-    `span` is that of a sampled request.
+    a parked request, if times are measured, that was served until `served_us` and took `spent_us` by then;
+    `timed` has its own time, if slow requests are logged. A Produce that is answered at once says by
+    `has_error` that its response has an error, so that no other one is looked through for some. `span` is
+    that of a sampled request.
     """
 
     session: "Session"
@@ -56,6 +58,8 @@ class Call(msgspec.Struct, eq=False):
     used: "Used | None" = None
     forwarding: "Forwarding | None" = None
     times: "ApiTimes | None" = None
+    timed: "Timed | None" = None
+    has_error: bool = False
     served_us: int = 0
     spent_us: int = 0
     span: "Span | None" = None

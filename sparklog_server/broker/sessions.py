@@ -7,7 +7,7 @@
 Bounds of memory and quotas mute a session, which is then not read; `go_on` serves it when the cause is over.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from sparklog.effects import CHUNK_BYTES, Chunk, Disconnect, Effect, Reply, release, retain
@@ -22,6 +22,7 @@ from sparklog_server.broker.context import Context, Handlers
 from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
 from sparklog_server.broker.handlers.api_versions import of_unsupported_version
 from sparklog_server.broker.memory import RequestMemory
+from sparklog_server.broker.observers import Observers
 from sparklog_server.broker.reply_sender import SESSION_TURN_BYTES, TURN_BYTES, ReplySender
 from sparklog_server.broker.request_jobs import Finish
 from sparklog_server.broker.requests import NotServed, read_request
@@ -39,8 +40,6 @@ from sparklog_server.security import NotLoaded
 
 if TYPE_CHECKING:
     from sparklog_server.broker.authentication import Authentication
-    from sparklog_server.broker.request_spans import RequestSpans
-    from sparklog_server.broker.request_times import RequestTimes
 
 _NO_CONTROLLERS: Final[tuple[Handlers, Mapping[int, int]]] = ({}, {})
 
@@ -80,25 +79,9 @@ class Sessions:
         self._in_flight_max = connections.sparklog_session_in_flight_max
         self._receive_buffer = receive_buffer
         self._spare_buffers = spare_buffers()
-        self.times: RequestTimes | None = None
-        if live.settings.http.listener is not None:
-            from sparklog_server.broker import request_times  # only where they are shown
-
-            self.times = request_times.RequestTimes(quotas.work_ns)
-        self.spans: RequestSpans | None = None
+        self.observers = Observers(live, quotas.work_ns, trace)
         self._by_id: dict[SessionId, Session] = {}
         self._resumable: list[Session] = []
-
-    def sample(self, entropy: Callable[[int], bytes]) -> None:
-        """Sample requests for traces, if the settings name a collector."""
-        telemetry = self._live.settings.telemetry
-        if telemetry.otlp_endpoint is None:
-            return
-        from sparklog_server.broker import otlp, request_spans  # most nodes have no collector
-
-        if otlp.is_installed():
-            ratio = telemetry.otlp_sample_ratio
-            self.spans = request_spans.RequestSpans(ratio, self._quotas.work_ns, entropy)
 
     @property
     def receive_buffers(self) -> tuple[bytearray, ...]:
@@ -161,10 +144,8 @@ class Sessions:
         except DecodeError as error:
             self.close(session, f"not a Kafka frame: {error}")
             return
-        if (times := self.times) is not None:
-            times.received_us, times.at_ns = now.mono_us, now.mono_us * 1000
-        if self.spans is not None:
-            self.spans.received_us = now.mono_us
+        if self.observers.is_on:
+            self.observers.received(now.mono_us)
         for frame in frames:
             if session.is_closing or self.is_stopping:
                 break  # a record appended during a stop would come after the mark of the clean stop
@@ -177,8 +158,8 @@ class Sessions:
                 session.backlog_bytes += len(frame)
             else:
                 self._serve(context, session, frame, now)
-        if self.times is not None:
-            self.times.flush()
+        if (times := self.observers.times) is not None:
+            times.flush()
         if session.framer.recycle() or session.backlog_bytes or session.held_bytes:
             self.memory.bound(session, now, self.close, self._mute)
 
@@ -193,10 +174,13 @@ class Sessions:
     def sent(self, session_id: SessionId, duration_us: int) -> None:
         """The responses of a session were sent, of which the socket had not taken all at once."""
         session = self._by_id.get(session_id)
-        if session is not None and session.times is not None:
-            session.times.send.add(duration_us)
-        if session is not None and session.span is not None:
-            session.span.send_us, session.span = duration_us, None
+        if session is not None:
+            self.observers.sent(session, duration_us)
+
+    def held_up(self, session_id: SessionId) -> None:
+        """The socket has not taken the responses of a session at once: `sent` follows."""
+        if (slow := self.observers.slow) is not None and session_id in self._by_id:
+            slow.held_up(session_id)
 
     def disconnected(self, session_id: SessionId) -> Session | None:
         """End a session whose connection is closed; its parked requests are dropped when they are woken or
@@ -207,6 +191,7 @@ class Sessions:
             session.is_closing = True
             self.memory.released(session)
             self.replying.memory.forget(session)
+            self.observers.disconnected(session_id, session.owed)
             for call in session.owed:
                 if call.waiting is not None:
                     call.waiting.abandoned()
@@ -270,7 +255,7 @@ class Sessions:
             header.client_id,
             session.principal,
         )
-        if (spans := self.spans) is not None:
+        if (spans := self.observers.spans) is not None:
             spans.left -= 1
             if spans.left < 0:
                 call.span = spans.begin(call, len(frame), now)
@@ -290,7 +275,7 @@ class Sessions:
                 quotas.charge_silent(call, now)
         if (session.is_paused or session.throttled_until_us is not None) and not session.is_muted:
             self._mute(session)
-        times = self.times
+        times = self.observers.times
         if type(answer) is not Parked:
             self.answer(call, answer, now)
             if times is None:
@@ -308,7 +293,7 @@ class Sessions:
             ):
                 self._mute(session)
         if times is not None:
-            times.served(call, request, answer)
+            times.served(call, request, answer, len(frame))
 
     def _refuse_version(self, session: Session, unsupported: UnsupportedVersion, now: Instant) -> None:
         """Answer ApiVersions in version 0 with the supported versions (KIP-511); for any other API close
@@ -345,16 +330,12 @@ class Sessions:
             and (throttled := self._quotas.charged(call, message, chunks, now)) is not None
         ):
             chunks = encode_reply(throttled, call.api_key, call.version, call.correlation_id)
-            if self.times is not None and session.throttled_until_us is not None:
-                self.times.throttled(call, session.throttled_until_us - now.mono_us)
+            if (times := self.observers.times) is not None and session.throttled_until_us is not None:
+                times.throttled(call, session.throttled_until_us - now.mono_us)
             if not session.is_muted:
                 self._mute(session)  # the response first, then the mute (KIP-219)
-        if call.times is not None and self.times is not None:
-            self.times.ended(call, call.times, now)
-        if call.span is not None and self.spans is not None:
-            until_us = session.throttled_until_us
-            self.spans.ended(call.span, message, 0 if until_us is None else until_us - now.mono_us)
-            session.span = call.span
+        if self.observers.is_on:
+            self.observers.answered(call, message, now)
         size = retain(chunks) if len(chunks) > 1 else len(chunks[0]) + CHUNK_BYTES
         self.replying.turn_bytes += size
         if not session.owed:
@@ -393,6 +374,8 @@ class Sessions:
 
     def tick(self, now: Instant) -> None:
         """Resume the sessions whose rest is over, and close those that have stalled."""
+        if (slow := self.observers.slow) is not None:
+            slow.settle()
         self._resumable += (*self._quotas.rested(now), *self.replying.take_rested())
         self.memory.close_stalled(now, self.close)
 
@@ -417,9 +400,10 @@ class Sessions:
             if replies.is_short:
                 for session, reason in self.replying.take_excess(now):
                     self.close(session, reason, is_at_once=True)
-            self.deadline_us = None
+            slow = self.observers.slow
+            self.deadline_us = Micros(0) if slow is not None and slow.pending else None
             if self._quotas.resting or memory.starved or self.replying.yielding or replies.is_short:
-                self.deadline_us = self._deadline()
+                self.deadline_us = earlier(self.deadline_us, self._deadline())
             return False
         return True
 
@@ -449,10 +433,8 @@ class Sessions:
         if replying.turn_bytes > TURN_BYTES:
             replying.rest(session)
             return
-        if self.times is not None:
-            self.times.resumed(session.waits_from_us)
-        if self.spans is not None:
-            self.spans.received_us = session.waits_from_us
+        if self.observers.is_on:
+            self.observers.resumed(session.waits_from_us)
         session.is_muted, turn_bytes_max = False, min(replying.turn_bytes + SESSION_TURN_BYTES, TURN_BYTES)
         while session.backlog and not session.is_muted and not session.is_closing and not self.is_stopping:
             frame = session.backlog.popleft()
@@ -460,8 +442,8 @@ class Sessions:
             self._serve(context, session, frame, now)
             if replying.turn_bytes > turn_bytes_max:
                 replying.rest(session)
-        if self.times is not None:
-            self.times.flush()
+        if (times := self.observers.times) is not None:
+            times.flush()
         self.memory.count(session, now)
         if not session.is_muted and self.memory.starves(session):
             session.is_muted = True

@@ -105,9 +105,9 @@ def start(
         ports.hand_over()
         # The nodes share the objects of the imported modules as long as no collector writes to them.
         gc.freeze()
-        return Supervisor(
-            cluster.nodes, run, TraceLog(sys.stderr), cluster_id=cluster.cluster_id, parent_pid=owner_pid
-        ).run()
+        is_json = all(node.settings.lines.format == "json" for node in cluster.nodes)
+        log = TraceLog(sys.stderr, is_json=is_json)
+        return Supervisor(cluster.nodes, run, log, cluster_id=cluster.cluster_id, parent_pid=owner_pid).run()
     except REFUSALS as error:
         raise click.ClickException(refusal_text(error)) from error
     finally:

@@ -1,4 +1,4 @@
-"""`sparklog configs`: settings of topics, brokers, groups and client metrics."""
+"""`sparklog configs`: settings of topics, brokers, loggers, groups and client metrics."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -28,13 +28,14 @@ DEFAULT_SOURCES = ("DEFAULT_CONFIG", "UNKNOWN")
 
 @click.group()
 def configs() -> None:
-    """Show, set and delete settings of topics, brokers, groups and client metrics."""
+    """Show, set and delete settings of topics, brokers, loggers, groups and client metrics."""
 
 
 def _of_resources(command: Command) -> Command:
     for kind, metavar, what, complete in (
         ("client-metrics", "NAME", "Select a subscription to client metrics.", None),
         ("group", "GROUP", "Select a group.", group_names),
+        ("broker-logger", "ID", "Select the loggers of a broker, whose settings are their levels.", None),
         ("broker", "ID", "Select a broker; `default` is the cluster-wide default.", None),
         ("topic", "TOPIC", "Select a topic.", topic_names),
     ):
@@ -94,7 +95,7 @@ def describe(keys: tuple[str, ...], is_all: bool, doc: bool, is_json: bool) -> N
 @click.option(
     "--type",
     "types",
-    type=click.Choice(["topic", "broker", "group", "client-metrics"]),
+    type=click.Choice(["topic", "broker", "broker-logger", "group", "client-metrics"]),
     multiple=True,
     help="List only these types. Repeatable.",
 )
@@ -164,10 +165,16 @@ def _resources() -> "list[ConfigResource]":
         ConfigResource("broker", "" if broker == ALL_BROKERS else str(int(broker)))
         for broker in given["broker"]
     ]
+    for broker in given["broker-logger"]:
+        if not broker.isdecimal():
+            raise click.BadParameter(f"{broker!r} is not a node id", param_hint="--broker-logger")
+        found.append(ConfigResource("broker-logger", str(int(broker))))
     found += [ConfigResource("group", name) for name in given["group"]]
     found += [ConfigResource("client-metrics", name) for name in given["client-metrics"]]
     if not found:
-        raise click.UsageError("say whose settings: --topic, --broker, --group or --client-metrics")
+        raise click.UsageError(
+            "say whose settings: --topic, --broker, --broker-logger, --group or --client-metrics"
+        )
     return list(dict.fromkeys(found))
 
 

@@ -24,6 +24,9 @@ from sparklog_server.disk.door import Disk
 from sparklog_server.disk.os_disk import OsDisk
 from sparklog_server.log.identity import META_FILE, DirectoryRefused
 
+JOINED_KEYS = ("process.roles", "controller.listener.names", BOOTSTRAP_KEY, "node.id")
+"""The settings that come from the cluster, or are chosen."""
+
 
 def join(
     servers: str,

@@ -7,7 +7,9 @@ import click
 
 if TYPE_CHECKING:
     import subprocess
+    from collections.abc import Sequence
 
+    from sparklog_server.config.reload import SettingsFile
     from sparklog_server.config.settings import BrokerSettings
 
 
@@ -83,7 +85,7 @@ def start(
     owner_pid: int | None,
     owned_directory: str | None,
 ) -> int:
-    """Run a broker until SIGTERM, SIGHUP or Ctrl-C.
+    """Run a broker until SIGTERM or Ctrl-C; SIGHUP reads the file of --config again, else it stops.
 
     By default it is a cluster of one node, formatted on first start. Prints one line when it
     accepts connections: `ready node=<id> listen=<host:port> pid=<pid>`.
@@ -136,12 +138,36 @@ def start(
             TraceLog(sys.stderr),
             parent_pid=owner_pid,
             owned_directory=owned_directory,
+            settings_file=_settings_file(
+                config, given, loaded.settings, is_joining=servers is not None, is_insecure_allowed=insecure
+            ),
         )
     except REFUSALS as error:
         raise click.ClickException(refusal_text(error)) from error
     finally:
         if console is not None:
             console.terminate()
+
+
+def _settings_file(
+    config: str | None,
+    given: "Sequence[str]",
+    settings: "BrokerSettings",
+    *,
+    is_joining: bool,
+    is_insecure_allowed: bool,
+) -> "SettingsFile | None":
+    """The file that SIGHUP reads again, with the assignments of this start and those of --join."""
+    if config is None:
+        return None
+    from sparklog_server.config.reload import SettingsFile
+
+    joined: list[str] = []
+    if is_joining:
+        from sparklog_server.cli.joining import JOINED_KEYS
+
+        joined = [f"{key}={settings.given[key]}" for key in JOINED_KEYS]
+    return SettingsFile(config, [*given, *joined], is_insecure_allowed=is_insecure_allowed)
 
 
 def _start_console(settings: "BrokerSettings", port: int) -> "subprocess.Popen[bytes]":

@@ -1,4 +1,4 @@
-"""Parts of `settings`: each field is the definition of a broker key."""
+"""Parts of `settings`, of what operators see: each field is the definition of a broker key."""
 
 from collections.abc import Callable, Iterable
 from typing import Annotated, Final, NamedTuple
@@ -7,8 +7,9 @@ import msgspec
 
 from sparklog.errors import SettingsError
 
-from .keys import Key, Kind, invalid
+from .keys import Key, Kind, Update, invalid
 from .kinds import integer as _int
+from .kinds import long as _long
 from .kinds import text as _text
 from .listeners import Listener, parse_listeners
 
@@ -37,7 +38,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
         _int(
             "sparklog.metrics.topics.max",
             "The maximum number of topics with series of their own. The others are summed under "
-            'topic="(others)".',
+            'topic="(others)" until they leave the node.',
             0,
         ),
     ] = 1_000
@@ -149,6 +150,30 @@ def collector_of(settings: TelemetrySettings) -> Collector | None:
     is_encrypted = parts.scheme == "https"
     path = f"{parts.path.rstrip('/')}/v1/traces"
     return Collector(parts.hostname, port or (443 if is_encrypted else 80), path, is_encrypted)
+
+
+class LineSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The lines of the broker's log."""
+
+    format: Annotated[
+        str,
+        Key(
+            "sparklog.log.format",
+            Kind.STRING,
+            "The form of the log on standard error: lines of text, or JSON, one object per line.",
+            choices=("text", "json"),
+        ),
+    ] = "text"
+    slow_request_ms: Annotated[
+        int,
+        _long(
+            "sparklog.slow.request.ms",
+            "A request that takes at least this long is a line of the log, with the parts of its time. The "
+            "time that a Fetch asks to wait does not count. 0 means none.",
+            0,
+            update=Update.PER_BROKER,
+        ),
+    ] = 0
 
 
 def http_listener_of(

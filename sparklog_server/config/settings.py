@@ -17,7 +17,7 @@ from .access_settings import AccessSettings, check_access
 from .cleaner_settings import CleanerSettings
 from .connection_settings import ConnectionSettings
 from .group_settings import GroupDefaults
-from .http_settings import HttpSettings, TelemetrySettings, collector_of, http_listener_of
+from .http_settings import HttpSettings, LineSettings, TelemetrySettings, collector_of, http_listener_of
 from .internal_topic_settings import InternalTopicSettings
 from .keys import Key, Kind, Update, fields_of
 from .kinds import boolean as _boolean
@@ -349,6 +349,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     quotas: QuotaSettings = QuotaSettings()
     http: HttpSettings = HttpSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
+    lines: LineSettings = LineSettings()
     http_listener: Listener | None = None
     of_listeners: Mapping[str, str] = msgspec.field(default_factory=dict)
     """The texts of keys with a listener's prefix, those set while running included."""
@@ -406,21 +407,11 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 PARTS: dict[str, type[msgspec.Struct]] = {
-    "connections": ConnectionSettings,
-    "access": AccessSettings,
-    "cleaner": CleanerSettings,
-    "metadata_log": MetadataLogSettings,
-    "quorum": QuorumSettings,
-    "replica": ReplicaSettings,
-    "elections": ElectionSettings,
-    "internal_topics": InternalTopicSettings,
-    "groups": GroupDefaults,
-    "transactions": TransactionDefaults,
-    "sasl": SaslSettings,
-    "tls": TlsSettings,
-    "quotas": QuotaSettings,
-    "http": HttpSettings,
-    "telemetry": TelemetrySettings,
+    field: type(default)
+    for field, default in zip(
+        BrokerSettings.__struct_fields__, BrokerSettings.__struct_defaults__, strict=True
+    )
+    if isinstance(default, msgspec.Struct) and field != "topics"
 }
 """The fields of `BrokerSettings` that hold a struct of settings."""
 

@@ -135,7 +135,7 @@ class Connection:
         self.peer_host = peer_host
         # On the monotonic clock, when bytes last arrived or, while a reply is unsent, left.
         self.active_us = 0
-        self.sends_from_us = 0  # since when chunks are unsent, if that is measured
+        self.sends_from_us = 0  # since when chunks are unsent
         self.is_half_closed = False  # the peer has ended its stream while the connection was muted
         self.transport = transport
         self._reactor = reactor

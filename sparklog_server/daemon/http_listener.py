@@ -86,7 +86,7 @@ class HttpListener:
 
             self._login = basic_login.BasicLogin(context, entropy(32), trace)
         pump.measure()
-        self._page.measure()
+        self._page.measure(after)
 
     def begin(self, handshakes: "Handshakes | None") -> None:
         """Accept connections from now on; `handshakes` is for TLS."""

@@ -12,7 +12,7 @@ import gc
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from typing import Final, NamedTuple
 
@@ -20,6 +20,7 @@ from sparklog.kernels import implementation
 from sparklog_server import metrics
 from sparklog_server.broker.report import BrokerReport
 from sparklog_server.broker.report_requests import WINDOW_US
+from sparklog_server.daemon.gil_waits import GilWaits
 from sparklog_server.daemon.http_connection import HttpConnection
 from sparklog_server.daemon.jobs import Jobs
 from sparklog_server.daemon.pump import Pump, read_clock
@@ -116,11 +117,14 @@ class MetricsPage:
         self._spent_ns = 0
         self._syncs = Window(WINDOW_US)
         self._idle = _Idle(reactor)
+        self._gil: GilWaits | None = None
 
-    def measure(self) -> None:
-        """Measure the turns of the loop from now on."""
+    def measure(self, after: Callable[[float, Callable[[], None]], None]) -> None:
+        """Measure the turns of the loop, and its waits for the GIL, from now on."""
         self._reactor.turns = Histogram()
         self._idle.begin()
+        self._gil = GilWaits(self._reactor.wake_descriptor, after)
+        self._gil.sample()
 
     def asked(self, connection: HttpConnection, *, is_openmetrics: bool) -> None:
         """Answer a connection with the next rendering."""
@@ -224,6 +228,9 @@ class MetricsPage:
         turns = self._reactor.turns
         if turns is not None:
             yield text.histogram(metrics.TURN_SECONDS, [((), turns.buckets, turns.total_us)])
+        if self._gil is not None:
+            waits = self._gil.times
+            yield text.histogram(metrics.GIL_WAIT_SECONDS, [((), waits.buckets, waits.total_us)])
         yield text.one(metrics.LOOP_WAITED, self._reactor.waited_ns / 1e9)
         syncs = list(pump.sync_times.items())
         yield text.histogram(

@@ -16,6 +16,7 @@ from sparklog_server.disk.os_disk import OsDisk
 from sparklog_server.log.first_start import refuse_unformatted
 
 if TYPE_CHECKING:
+    from sparklog_server.config.reload import SettingsFile
     from sparklog_server.daemon.documents import Documents
 
 __all__ = ["REFUSALS", "refusal_text", "run_node"]
@@ -28,11 +29,13 @@ def run_node(
     *,
     parent_pid: int | None = None,
     owned_directory: str | None = None,
+    settings_file: "SettingsFile | None" = None,
 ) -> int:
-    """Run a node until it is stopped, or until the process `parent_pid` is gone; its exit code. Raises
-    REFUSALS if it cannot start.
+    """Run a node until it is stopped, or until the process `parent_pid` is gone; its exit code. SIGHUP has it
+    read `settings_file` again. Raises REFUSALS if it cannot start.
     """
     prepare_process()
+    log.is_json = settings.lines.format == "json"
     for warning in warnings:
         log.trace("warning", text=warning)
     limit = raise_limit()
@@ -62,6 +65,7 @@ def run_node(
         connections_max=shares.connections,
         parent_pid=parent_pid,
         owned_directory=owned_directory,
+        settings_file=settings_file,
     )
     return server.run()
 

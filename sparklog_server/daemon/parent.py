@@ -11,12 +11,13 @@ from typing import Final
 
 from sparklog_server.daemon.reactor import Reactor
 
-CHECKED_EVERY_S: Final = 1.0
 _STDIN: Final = 0
 
 
 class Parent:
     """Calls `gone` once, from the reactor's thread."""
+
+    CHECKED_EVERY_S: Final = 1.0
 
     def __init__(self, pid: int, reactor: Reactor, gone: Callable[[], None]) -> None:
         self._pid = pid

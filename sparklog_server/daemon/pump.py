@@ -36,6 +36,7 @@ from sparklog_server.daemon.reactor import Reactor
 from sparklog_server.daemon.syncer import Syncer
 from sparklog_server.daemon.transport import PlainTransport, Transport
 from sparklog_server.disk.door import Disk, StorageError
+from sparklog_server.loggers import Loggers
 from sparklog_server.security.principals import UNKNOWN, Identity
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ class Serving(Protocol):
     @property
     def is_ready(self) -> bool: ...
     @property
+    def loggers(self) -> Loggers: ...
+    @property
     def observed(self) -> "tuple[Context, Sessions, BrokerLifecycle]": ...
     def start(self, now: Instant) -> list[Effect]: ...
     def connected(
@@ -83,6 +86,7 @@ class Serving(Protocol):
     def has_request_in_flight(self, session_id: SessionId) -> bool: ...
     def is_authenticated(self, session_id: SessionId) -> bool: ...
     def sent(self, session_id: SessionId, duration_us: int) -> None: ...
+    def held_up(self, session_id: SessionId) -> None: ...
     def link_buffer(self, link: LinkId) -> memoryview | None: ...
     def link_received(self, link: LinkId, size: int, now: Instant) -> list[Effect]: ...
     def link_lost(self, link: LinkId, loss: Loss, now: Instant) -> list[Effect]: ...
@@ -148,7 +152,6 @@ class Pump:
         self.certificates: Certificates | None = None
         self._syncer = Syncer(disk, reactor.post, self._synced)
         self._peers: Peers | None = None
-        self.is_measured = False  # the times of sends
         self._last_session = 0
         self._lost: list[SessionId] = []
         self._unread: dict[SessionId, tuple[int, bool]] = {}  # not yet reported to the broker
@@ -204,6 +207,7 @@ class Pump:
         self._carry_out(
             self._broker.connected(session, listener, address, now, identity.principal, identity.groups), now
         )
+        self._trace("connection-opened", peer=address, listener=listener)
         if self.unauthenticated is not None and not self._broker.is_authenticated(session):
             self.unauthenticated.begin(connection)
 
@@ -237,6 +241,8 @@ class Pump:
         """A connection has closed: the broker is called at the end of this turn, or in a turn of its own."""
         if failure:
             self._trace("reply-aborted", peer=connection.peer_host, reason=failure)
+        else:
+            self._trace("connection-ended", peer=connection.peer_host, listener=connection.listener)
         del self.connections[connection.session]
         self.counts[connection.listener] -= 1
         if connection is self._heard:
@@ -286,9 +292,8 @@ class Pump:
         return self._syncer.times or {}
 
     def measure(self) -> None:
-        """Measure the syncs and sends that begin from now on."""
+        """Measure the syncs that begin from now on."""
         self._syncer.times = {}
-        self.is_measured = True
 
     def turn(self) -> None:
         """A turn of the broker for work that was given to it from outside."""
@@ -386,8 +391,9 @@ class Pump:
                 else:
                     self._carry_out_rare(effect)
             for connection in replied:
-                if connection.flush() and self.is_measured and not connection.sends_from_us:
+                if connection.flush() and not connection.sends_from_us:
                     connection.sends_from_us = now.mono_us
+                    self._broker.held_up(connection.session)
             replied.clear()
             if changes := self._broker.mute_changes:
                 for session, is_muted in changes.items():

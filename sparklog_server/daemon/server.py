@@ -4,9 +4,9 @@
       │          │                                                       │
       └──────────┴── error on stderr, exit 1                             └── bug or halt: log, exit 1
 
-SIGTERM, SIGINT and SIGHUP stop the broker cleanly. A second SIGTERM or SIGINT ends the process at once;
-SIGHUP never does, because systemd may send it together with SIGTERM. A broker started with SIGHUP ignored,
-as nohup does, ignores it.
+SIGTERM and SIGINT stop the broker cleanly, a second one ends the process at once. SIGHUP has a broker with a
+settings file read it again, and stops another one cleanly; it never ends the process at once, because systemd
+may send it together with SIGTERM. A broker started with SIGHUP ignored, as nohup does, ignores it.
 """
 
 import errno
@@ -31,7 +31,6 @@ from sparklog_server.config.tls_settings import needs_certificates
 from sparklog_server.daemon.admission import Admission, protected_listeners
 from sparklog_server.daemon.linux import set_malloc_options, trim_heap
 from sparklog_server.daemon.logs import TraceLog
-from sparklog_server.daemon.parent import CHECKED_EVERY_S, Parent
 from sparklog_server.daemon.pump import Halted, Pump, Serving, read_clock
 from sparklog_server.daemon.reactor import Reactor
 from sparklog_server.disk.checkpoint import CheckpointCorrupt
@@ -40,10 +39,14 @@ from sparklog_server.log.log_dir import DirectoryRefused
 from sparklog_server.raft.election_state import ElectionStateCorrupt
 
 if TYPE_CHECKING:
+    from sparklog_server.config.reload import SettingsFile
     from sparklog_server.daemon.certificates import Certificates
     from sparklog_server.daemon.handshakes import Established, Handshakes
     from sparklog_server.daemon.http_listener import HttpListener
     from sparklog_server.daemon.jobs import Jobs
+    from sparklog_server.daemon.parent import Parent
+    from sparklog_server.daemon.reload import Reload
+    from sparklog_server.daemon.service import ServiceManager
 
 IDLE_SWEEPS: Final = 8
 # The time for which another thread may hold the GIL when the loop returns from a system call. Python's
@@ -56,6 +59,8 @@ GC_THRESHOLDS: Final = (700, 10, 100)
 # leave free memory between used pieces, which the allocator keeps.
 TRIMMED_EVERY_S: Final = 5
 TRIMMED_BYTES_MIN: Final = 32 << 20
+FLUSHED_EVERY_S: Final = 5
+"""The interval in which the log tells how often lines were repeated."""
 
 # Errors that keep a broker from starting and that one sentence describes; any other error is a bug.
 REFUSALS: Final = (SparklogError, StorageError, DirectoryRefused, CheckpointCorrupt, ElectionStateCorrupt)
@@ -83,8 +88,13 @@ class Server:
         connections_max: int,
         parent_pid: int | None = None,
         owned_directory: str | None = None,
+        settings_file: "SettingsFile | None" = None,
     ) -> None:
         self._log = log
+        self._settings_file = settings_file
+        self._reload: Reload | None = None
+        self._is_reload_wanted = False
+        self._manager = _service_manager() if parent_pid is None else None  # else it is that of the parent
         self._owned_directory = owned_directory
         self._is_stop_wanted = False
         self._was_signalled = False  # by SIGTERM or SIGINT
@@ -98,6 +108,7 @@ class Server:
         self._certificates = _certificates(settings, log) if needs_certificates(settings) else None
         refusal = None if self._certificates is None else self._certificates.refusal
         self._broker = open_broker(self._settings, disk, log.trace, read_clock(), refusal)
+        log.loggers = self._broker.loggers
         self._pump = Pump(
             self._broker,
             disk,
@@ -130,6 +141,8 @@ class Server:
         )
         self._untrimmed_bytes = 0  # free bytes of the heap after the last trim, or fewer since
         if parent_pid is not None:
+            from sparklog_server.daemon.parent import Parent  # only a broker that is embedded has one
+
             self._watch_parent(Parent(parent_pid, self._reactor, self._want_stop))
 
     def run(self) -> int:
@@ -145,6 +158,8 @@ class Server:
             while not self._broker.is_stopped:
                 if self._is_stop_wanted and not self._is_stopping:
                     self._stop()
+                elif self._is_reload_wanted:
+                    self._begin_reload()
                 else:
                     wait_s = self._run_due()
                     if not self._broker.is_stopped:  # a tick may have ended its stop
@@ -164,6 +179,7 @@ class Server:
             import traceback  # imported here, as `shutil` below, because imports are most of a start
 
             self._halt(f"{type(bug).__name__}: {bug}\n{traceback.format_exc()}")
+        self._log.flush(is_end=True)
         self._log.trace("stopped", node=self._settings.node_id)
         if self._owned_directory is not None:
             import shutil
@@ -178,6 +194,7 @@ class Server:
         if self._settings.connections.connections_max_idle_ms > 0:
             self._sweep_idle()
         self._after(TRIMMED_EVERY_S, self._trim_heap)
+        self._after(FLUSHED_EVERY_S, self._flush_log)
         # Objects that exist now live as long as the process: the collector need not walk them again.
         gc.collect()
         gc.freeze()
@@ -187,6 +204,9 @@ class Server:
         self._log.trace(
             "ready", node=self._settings.node_id, listeners=",".join(map(str, self._settings.listeners))
         )
+        if self._manager is not None:
+            self._manager.ready(self._status)
+            self._manager.watch(self._after)
         told = (
             f"ready node={self._settings.node_id} listen={joined(first.host, first.port)} pid={os.getpid()}"
         )
@@ -225,13 +245,12 @@ class Server:
 
         context, sessions, _ = self._broker.observed
         collector = collector_of(self._settings.telemetry)
-        if sessions.spans is None or collector is None:
+        if sessions.observers.spans is None or collector is None:
             remedy = "pip install 'sparklog[telemetry]'"
             self._log.trace("otlp-unavailable", missing="opentelemetry-proto", remedy=remedy)
             return
-        self._pump.is_measured = True
         SpanExporter(
-            sessions.spans,
+            sessions.observers.spans,
             collector,
             Node(self._settings.node_id, context.cluster_id),
             self._reactor,
@@ -307,6 +326,10 @@ class Server:
             if self._was_signalled:
                 os._exit(1)
             self._was_signalled = True
+        elif self._settings_file is not None:
+            self._is_reload_wanted = True
+            self._reactor.wake()
+            return
         self._want_stop()
 
     def _want_stop(self) -> None:
@@ -316,7 +339,38 @@ class Server:
     def _stop(self) -> None:
         self._is_stopping = True
         self._log.trace("stopping", node=self._settings.node_id)
+        if self._manager is not None:
+            self._manager.stopping()
         self._pump.stop()
+
+    def _begin_reload(self) -> None:
+        """Read the settings file again."""
+        self._is_reload_wanted = False
+        if self._is_stopping:
+            return
+        if self._reload is None:
+            from sparklog_server.daemon.reload import Reload
+
+            assert self._settings_file is not None
+            self._reload = Reload(
+                self._settings_file,
+                self._broker,
+                self._pump,
+                self._certificates,
+                self._log.trace,
+                self._reloaded,
+            )
+        if self._manager is not None:
+            self._manager.reloading()
+        self._reload.begin()
+
+    def _reloaded(self) -> None:
+        if self._manager is not None and not self._is_stopping:
+            self._manager.ready(self._status)
+
+    @property
+    def _status(self) -> str:
+        return f"node {self._settings.node_id} listens on {', '.join(map(str, self._settings.listeners))}"
 
     def _halt(self, reason: str) -> None:
         """End the process at once, without the writes of a clean stop."""
@@ -343,14 +397,18 @@ class Server:
     def _after(self, delay_s: float, chore: Callable[[], None]) -> None:
         heappush(self._chores, (time.monotonic() + delay_s, next(self._chore_numbers), chore))
 
-    def _watch_parent(self, parent: Parent) -> None:
+    def _watch_parent(self, parent: "Parent") -> None:
         parent.check()
-        self._after(CHECKED_EVERY_S, lambda: self._watch_parent(parent))
+        self._after(parent.CHECKED_EVERY_S, lambda: self._watch_parent(parent))
 
     def _sweep_idle(self) -> None:
         idle_ms = self._settings.connections.connections_max_idle_ms
         self._pump.close_idle(idle_ms * 1000)
         self._after(idle_ms / 1000 / IDLE_SWEEPS, self._sweep_idle)
+
+    def _flush_log(self) -> None:
+        self._log.flush()
+        self._after(FLUSHED_EVERY_S, self._flush_log)
 
     def _trim_heap(self) -> None:
         """Return free memory to the system, in a job, every few seconds."""
@@ -367,6 +425,14 @@ def _certificates(settings: BrokerSettings, log: TraceLog) -> "Certificates":
     from sparklog_server.daemon.certificates import Certificates
 
     return Certificates(settings, log.trace)
+
+
+def _service_manager() -> "ServiceManager | None":
+    if "NOTIFY_SOCKET" not in os.environ:
+        return None
+    from sparklog_server.daemon.service import of_environment
+
+    return of_environment()
 
 
 def prepare_process() -> None:

@@ -29,7 +29,7 @@ from typing import Final
 from sparklog.errors import SparklogError
 from sparklog_server.config.load import Loaded
 from sparklog_server.daemon.logs import TraceLog
-from sparklog_server.daemon.parent import CHECKED_EVERY_S, Parent
+from sparklog_server.daemon.parent import Parent
 from sparklog_server.daemon.reactor import Reactor
 from sparklog_server.daemon.restarts import Restarts
 
@@ -197,7 +197,8 @@ class Supervisor:
         wait_s = max(0.0, min(due) - time.monotonic()) if due else None
         if self._parent is None:
             return wait_s
-        return CHECKED_EVERY_S if wait_s is None else min(wait_s, CHECKED_EVERY_S)
+        every_s = Parent.CHECKED_EVERY_S
+        return every_s if wait_s is None else min(wait_s, every_s)
 
     # -- stop
 

@@ -28,7 +28,7 @@ SPARKLOG_ROWS = (
 
 # The broker, as rows of siblings: a set is one side of the `│`, whose members may know each other.
 SERVER_ROWS = (
-    ({"outcome", "config", "histogram", "metrics", "metrics_text"},),
+    ({"outcome", "config", "histogram", "loggers", "metrics", "metrics_text"},),
     ({"disk"}, {"metadata"}),
     ({"log"}, {"agenda", "continuations"}),
     ({"raft"}, {"replica"}),

@@ -1,14 +1,10 @@
-"""Settings of groups and of subscriptions to client metrics, which need not exist, and of loggers, which
-do not.
-"""
+"""Settings of groups and of subscriptions to client metrics, which need not exist."""
 
 import pytest
 
 from sparklog.errors import ErrorCode
 from tests.broker.configuring import (
-    APPEND,
     GROUP,
-    LOGGER,
     METRICS,
     SET,
     Answer,
@@ -139,22 +135,6 @@ def test_a_subscription_to_metrics_of_clients_is_kept_and_checked(world: World) 
         assert set_to(world, client, METRICS, "m", **values)[0] == code, values
     assert set_to(world, client, METRICS, "")[1] == "Subscription name can't be empty"
     assert value_of(world, client, METRICS, "other", "interval.ms") == ("300000", DEFAULT)
-
-
-def test_there_are_no_loggers(world: World) -> None:
-    client = world.node.connect()
-    assert describe(world, client, LOGGER, "1") == {}
-    assert alter(world, client, resource(LOGGER, "1", ("root", SET, "DEBUG"))) == [
-        (ErrorCode.INVALID_CONFIG, "Logger root does not exist!")
-    ]
-    said = "APPEND operation is not allowed for the BROKER_LOGGER resource"
-    assert alter(world, client, resource(LOGGER, "1", ("root", APPEND, "x"))) == [
-        (ErrorCode.INVALID_REQUEST, said)
-    ]
-    said = "Unexpected broker id, expected 1, but received 2"
-    assert alter(world, client, resource(LOGGER, "2", ("root", SET, "DEBUG"))) == [
-        (ErrorCode.INVALID_REQUEST, said)
-    ]
 
 
 def test_one_request_makes_the_broker_compile_so_many_patterns_and_no_more(world: World) -> None:

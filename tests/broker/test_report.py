@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from sparklog.errors import ErrorCode
 from sparklog.model import NodeId
+from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from sparklog.wire.messages.fetch import FetchResponse
 from sparklog.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -20,6 +21,7 @@ from sparklog_server.simulation.cluster import SimulatedNode
 from tests.broker.clusters import Cluster
 from tests.broker.test_coordinators_of_nodes import Client
 from tests.broker.world import ACKS_ALL, FETCH_BY_NAME, PRODUCE_BY_NAME, World, fetch, produce
+from tests.broker.world import produced as written
 from tests.metrics.scraping import Scrape, parsed
 
 _UNCOMMITTED = -1
@@ -217,7 +219,7 @@ def test_the_time_of_requests_is_split_where_kafka_splits_it() -> None:
     world.create(client, "t")
     client.send(produce("t", world.batch(b"x"), acks=1), PRODUCE_BY_NAME, ProduceResponse)
     world.ask(client, fetch("t", 1, max_wait_ms=200), FETCH_BY_NAME, FetchResponse)
-    times = {times.api_key: times for times in world.node.running.observed[1].times.by_key.values()}  # type: ignore[union-attr]
+    times = {times.api_key: times for times in world.node.running.observed[1].observers.times.by_key.values()}  # type: ignore[union-attr]
     produced, fetched = times[0], times[1]
     assert (produced.count, produced.local.count, produced.remote.count) == (1, 1, 0)
     assert 0 < produced.local.total_us <= 440
@@ -229,3 +231,75 @@ def test_the_time_of_requests_is_split_where_kafka_splits_it() -> None:
     assert 150 < found.value("kafka_network_requestmetrics_remotetimems", **quantile) < 260
     assert found.value("kafka_network_requestmetrics_remotetimems", request="Produce", quantile="0.99") < 0.01
     assert found.value("kafka_network_requestmetrics_remotetimems_count", request="Produce") == 1
+
+
+def test_errors_are_counted_by_request_and_error_code() -> None:
+    world = World(seed=1, **{"sparklog.http.listener": "http://127.0.0.1:0"})
+    world.node.start()
+    world.settle()
+    reports, client = Reports(world.node), world.node.connect()
+    assert world.create(client, "t", partitions=2) == 0
+    assert world.create(client, "t") == ErrorCode.TOPIC_ALREADY_EXISTS
+    world.settle()
+    good, corrupt = world.batch(b"v"), world.batch(b"v")[:-1] + b"\xff"
+    several = [produce("t", good, acks=acks) for acks in (1, 1, ACKS_ALL)]
+    client.send_together(several, PRODUCE_BY_NAME, ProduceResponse)
+    client.send_together(
+        [produce("t", good), produce("t", corrupt), produce("absent", good), produce("t", good, partition=7)],
+        PRODUCE_BY_NAME,
+        ProduceResponse,
+    )
+    world.settle()
+    world.ask(client, produce("t", corrupt, acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse)
+    world.ask(client, fetch("t", 99), FETCH_BY_NAME, FetchResponse)
+    world.settle()
+    scrape = reports.scrape(world.node)
+
+    def count(request: str, error: str) -> float:
+        return scrape.value("kafka_network_requestmetrics_errors_total", request=request, error=error)
+
+    assert count("CreateTopics", "TOPIC_ALREADY_EXISTS") == 1
+    assert count("Produce", "CORRUPT_MESSAGE") == 2
+    assert count("Produce", "UNKNOWN_TOPIC_OR_PARTITION") == 2
+    assert count("Fetch", "OFFSET_OUT_OF_RANGE") == 1
+    assert scrape.total("kafka_network_requestmetrics_errors_total") == 6
+
+
+def test_the_sum_of_hidden_topics_never_goes_down() -> None:
+    world = World(
+        seed=1, **{"sparklog.http.listener": "http://127.0.0.1:0", "sparklog.metrics.topics.max": "1"}
+    )
+    world.node.start()
+    world.settle()
+    reports, client = Reports(world.node), world.node.connect()
+    name = "kafka_server_brokertopicmetrics_messagesin_total"
+
+    def write(topic: str, count: int) -> None:
+        request = produce(topic, world.batch(*[b"v"] * count))
+        assert written(world.ask(client, request, PRODUCE_BY_NAME, ProduceResponse))[0] == 0
+
+    def delete(topic: str) -> None:
+        removal = DeleteTopicsRequest(topic_names=[topic], timeout_ms=1000)
+        world.ask(client, removal, 5, DeleteTopicsResponse)
+        world.settle(60_000)
+
+    def told() -> dict[str, float]:
+        scrape = reports.scrape(world.node)
+        return {dict(labels).get("topic", ""): value for labels, value in scrape.samples[name].items()}
+
+    for topic, count in (("a", 1), ("b", 2), ("c", 4)):
+        assert world.create(client, topic) == 0
+        world.settle()
+        write(topic, count)
+    assert told() == {"": 7, "a": 1, "(others)": 6}
+    write("b", 8)
+    delete("b")
+    assert told() == {"": 15, "a": 1, "(others)": 14}
+    delete("a")  # c stays hidden, although there is room now
+    assert told() == {"": 15, "(others)": 14}
+    assert world.create(client, "b") == 0
+    world.settle()
+    write("b", 16)
+    assert told() == {"": 31, "b": 16, "(others)": 14}
+    delete("c")
+    assert told() == {"": 31, "b": 16, "(others)": 14}

@@ -111,8 +111,8 @@ def traced(**given: str) -> World:
 
 def taken(world: World) -> list[str]:
     _, sessions, _ = world.node.running.observed
-    assert sessions.spans is not None
-    return [span.name for span in sessions.spans.take(1_000)]
+    assert sessions.observers.spans is not None
+    return [span.name for span in sessions.observers.spans.take(1_000)]
 
 
 def test_every_request_of_a_broker_ends_in_one_span() -> None:
@@ -146,10 +146,10 @@ def test_a_session_that_ends_leaves_no_span_of_what_it_waits_for() -> None:
 def test_nothing_is_sampled_without_a_collector_or_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(seed=1)
     world.node.start()
-    assert world.node.running.observed[1].spans is None
+    assert world.node.running.observed[1].observers.spans is None
     monkeypatch.setattr(otlp, "PACKAGE", "no_package_of_that_name.proto")
     otlp.is_installed.cache_clear()
     try:
-        assert traced().node.running.observed[1].spans is None
+        assert traced().node.running.observed[1].observers.spans is None
     finally:
         otlp.is_installed.cache_clear()

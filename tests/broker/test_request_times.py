@@ -36,7 +36,7 @@ class Turn:
         if answer is None and (api_key, version) == (times.run_api, times.run_version):
             times.run_count += 1
         else:
-            times.served(call, MetadataRequest(), replied)
+            times.served(call, MetadataRequest(), replied, 10)
         return call
 
     def counts(self) -> dict[tuple[int, int], int]:

@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import KafkaException
 from kafka.admin import ConfigResource, KafkaAdminClient
 
+from sparklog_server.loggers import LOGGERS
 from tests.compatibility import kafka_tools as tools
 from tests.compatibility.clients import PATIENCE_S
 from tests.compatibility.conftest import LiveBroker
@@ -119,6 +120,36 @@ def test_kafka_configs_alters_and_describes_a_topic(live: LiveBroker) -> None:
         "DEFAULT_CONFIG:log.cleanup.policy=delete}\n"
         "  retention.ms=1000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=1000}\n"
     )
+
+
+def test_kafka_configs_describes_and_alters_the_levels_of_our_loggers(live: LiveBroker) -> None:
+    configs = configs_of(live.bootstrap_servers)
+    entity = ("--entity-type", "broker-loggers", "--entity-name", NODE)
+
+    def levels() -> dict[str, str]:
+        lines = configs("--describe", *entity).splitlines()
+        assert lines[0] == f"Dynamic configs for broker-logger {NODE} are:"
+        rows = [re.fullmatch(r"  (\S+)=(\S+) sensitive=false synonyms=\{\}", line) for line in lines[1:]]
+        return {row[1]: row[2] for row in rows if row is not None}
+
+    assert levels() == dict.fromkeys(LOGGERS, "INFO")
+    altered = configs("--alter", *entity, "--add-config", "sparklog.network=DEBUG,root=WARN")
+    assert altered == f"Completed updating config for broker-logger {NODE}.\n"
+    assert levels() == {**dict.fromkeys(LOGGERS, "WARN"), "sparklog.network": "DEBUG"}
+    assert configs("--alter", *entity, "--delete-config", "sparklog.network").startswith("Completed")
+    assert configs("--alter", *entity, "--add-config", "root=INFO").startswith("Completed")
+    assert levels() == dict.fromkeys(LOGGERS, "INFO")
+
+
+def test_kafka_configs_is_refused_a_level_or_a_logger_that_does_not_exist(live: LiveBroker) -> None:
+    entity = ("--alter", "--entity-type", "broker-loggers", "--entity-name", NODE)
+    for change, expected in (
+        (("--add-config", "sparklog.network=LOUD"), "Cannot set the log level of sparklog.network to LOUD"),
+        (("--add-config", "none=INFO"), "Invalid broker logger(s): none"),
+        (("--delete-config", "root"), "Removing the log level of the root logger is not allowed"),
+    ):
+        with pytest.raises(AssertionError, match=re.escape(expected)):
+            configs_of(live.bootstrap_servers)(*entity, *change)
 
 
 STEPS: dict[str, list[tuple[str, ...]]] = {

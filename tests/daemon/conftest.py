@@ -11,6 +11,7 @@ import pytest
 from sparklog_server.daemon.pump import Pump
 from sparklog_server.daemon.reactor import Reactor
 from sparklog_server.disk.os_disk import OsDisk
+from sparklog_server.loggers import EVENTS, INFO
 from tests.daemon.echo import Echo
 
 
@@ -55,7 +56,8 @@ class Rig:
         return bytes(received)
 
     def _trace(self, event: str, **fields: object) -> None:
-        self.lines.append(event)
+        if EVENTS[event].level >= INFO:
+            self.lines.append(event)
 
 
 @pytest.fixture

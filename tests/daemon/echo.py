@@ -11,6 +11,7 @@ from sparklog.model import Instant, Micros, SessionId, Ticket
 from sparklog_server.broker.client_quotas import ClientQuotas
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.disk.door import DiskFile, StorageError
+from sparklog_server.loggers import Loggers
 
 HEADER = b"header:"
 
@@ -26,10 +27,12 @@ class Echo:
         self.authenticated: set[SessionId] = set()
         self.is_busy = False  # whether every session has a request in flight
         self.settings = BrokerSettings()
+        self.loggers = Loggers()
         self.quotas = ClientQuotas(self.settings, lambda: 0)
         self.sessions: list[SessionId] = []
         self.principals: list[tuple[str, tuple[str, ...]]] = []
         self.gone: list[SessionId] = []
+        self.held: list[SessionId] = []  # those whose socket has not taken a reply at once
         self.finished_results: list[object] = []
         self.answered = 0
         self.unread_bytes: dict[SessionId, int] = {}
@@ -66,6 +69,12 @@ class Echo:
         for line in bytes(self.room[:size]).split(b"\n")[:-1]:
             effects += self._answer(session_id, *line.split(b" "))
         return effects
+
+    def held_up(self, session_id: SessionId) -> None:
+        self.held.append(session_id)
+
+    def sent(self, session_id: SessionId, duration_us: int) -> None:
+        self.held.remove(session_id)
 
     def unread(self, session_id: SessionId, size: int, now: Instant, *, has_read: bool) -> list[Effect]:
         self.unread_bytes[session_id] = size

@@ -20,6 +20,7 @@ from sparklog.wire.messages.incremental_alter_configs import (
 from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import Operation
 from sparklog_server.broker.context import Context
+from sparklog_server.broker.handlers.broker_loggers import alter_loggers
 from sparklog_server.broker.handlers.configs import LISTED_TYPES, LOGGER_RESOURCE, check_allowed
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.config.layers import Layers
@@ -42,7 +43,7 @@ def incremental_alter_configs(
     refused = _refusals(context, call, resources)
     for index, resource in enumerate(resources):
         if index not in refused and resource.resource_type == LOGGER_RESOURCE:
-            refused[index] = _logger_answer(resource)
+            refused[index] = alter_loggers(context, call, resource, is_trial=request.validate_only)
 
     def response(answers: Sequence[Answer]) -> IncrementalAlterConfigsResponse:
         named = zip(resources, answers, strict=True)
@@ -191,7 +192,9 @@ def _check(context: Context, call: Call, resource: Alteration | Replacement) -> 
     ]
     if nulls:
         raise Refused(ErrorCode.INVALID_REQUEST, "Null value not supported for : " + ", ".join(nulls))
-    if (name and resource_type == BROKER_RESOURCE) or resource_type == LOGGER_RESOURCE:
+    if resource_type == LOGGER_RESOURCE:
+        return
+    if name and resource_type == BROKER_RESOURCE:
         node_id = str(context.settings.node_id)
         if not name.isascii() or not name.removeprefix("-").isdigit():
             raise Refused(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
@@ -200,28 +203,7 @@ def _check(context: Context, call: Call, resource: Alteration | Replacement) -> 
             raise Refused(
                 ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id}, but received {name}"
             )
-    is_loggers = resource_type == LOGGER_RESOURCE and call.session.is_controller
-    operation = Operation.CLUSTER_ACTION if is_loggers else Operation.ALTER_CONFIGS
-    check_allowed(context, call, operation, resource_type, name)
-
-
-def _logger_answer(resource: Alteration) -> Answer:
-    """The log has no levels and so no loggers; the error is Kafka's for a logger that does not exist."""
-    for config in resource.configs:
-        if config.config_operation in (Change.APPEND, Change.SUBTRACT):
-            operation = Change(config.config_operation).name
-            return (
-                ErrorCode.INVALID_REQUEST,
-                f"{operation} operation is not allowed for the BROKER_LOGGER resource",
-            )
-        if config.config_operation not in (Change.SET, Change.DELETE):
-            message = (
-                f"Unknown operation type {config.config_operation} is not allowed for the BROKER_LOGGER "
-                "resource"
-            )
-            return ErrorCode.INVALID_REQUEST, message
-        return ErrorCode.INVALID_CONFIG, f"Logger {config.name} does not exist!"
-    return ErrorCode.NONE, None
+    check_allowed(context, call, Operation.ALTER_CONFIGS, resource_type, name)
 
 
 def _merged(refused: dict[int, Answer], decided: Sequence[Answer]) -> list[Answer]:

@@ -35,7 +35,7 @@ from sparklog_server.controller.resources import CLIENT_METRICS_RESOURCE, GROUP_
 from sparklog_server.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from sparklog_server.outcome import Refused
 
-LOGGER_RESOURCE = 8
+LOGGER_RESOURCE, LOGGER_SOURCE = 8, 6
 LISTED_TYPES = (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE, LOGGER_RESOURCE, BROKER_RESOURCE, TOPIC_RESOURCE)
 """The resource types that ListConfigResources lists since version 1, in the order of its response; version 0
 lists only client metrics.
@@ -150,11 +150,24 @@ class _Description:
             _check_named(name, "Client metrics subscription name must not be empty")
             return self._rows(resource, lambda: describe_client_metrics(own), is_alike=not own)
         if resource_type == LOGGER_RESOURCE:
-            # The log has no levels: there are no loggers, as in a Kafka without Log4j.
             _check_named(name, "Broker id must not be empty")
             self._check_node(name, "expected {}")
-            return []
+            return self._loggers(resource)
         raise Refused(ErrorCode.INVALID_REQUEST, f"resource type {resource_type} has no configuration here")
+
+    def _loggers(self, resource: DescribeConfigsResource) -> list[DescribeConfigsResourceResult]:
+        """The level in force of each logger of this broker."""
+        wanted = resource.configuration_keys
+        return [
+            DescribeConfigsResourceResult(
+                name=name,
+                value=level.name,
+                config_source=LOGGER_SOURCE,
+                documentation="" if self._request.include_documentation else None,
+            )
+            for name, level in self._context.live.loggers.levels().items()
+            if not wanted or name in wanted
+        ]
 
     def _check_node(self, name: str, expected: str) -> None:
         node_id = str(self._context.settings.node_id)

@@ -93,7 +93,7 @@ def produce(context: Context, call: Call, request: ProduceRequest, now: Instant)
             part = PartitionProduceResponse(index=data.index, base_offset=-1)
             parts.append(part)
             if refused:
-                part.error_code = refused
+                part.error_code, call.has_error = refused, True
                 continue
             partition = _partition_for(context, call, name, data, part, request.transactional_id is not None)
             if partition is not None:
@@ -105,10 +105,10 @@ def produce(context: Context, call: Call, request: ProduceRequest, now: Instant)
                         len(records) > _ATTRIBUTES_AT
                         and records[_ATTRIBUTES_AT] & _CODEC_BITS  # as `_is_compressed`
                     )
-            elif part.error_code is _UNAUTHORIZED:
-                is_unauthorized = True
-            elif part.current_leader is not None:
-                is_elsewhere = True
+            else:
+                call.has_error = True
+                is_unauthorized = is_unauthorized or part.error_code is _UNAUTHORIZED
+                is_elsewhere = is_elsewhere or part.current_leader is not None
     if is_elsewhere:
         _name_leaders(context, call, response, ())
     if request.transactional_id is not None:
@@ -316,6 +316,7 @@ def _append_all(
         elif part.error_code:
             has_failed = True
     if has_failed:
+        call.has_error = True
         _name_leaders(context, call, response, targets)
     if acks == 0:
         if any(part.error_code for topic in response.responses for part in topic.partition_responses):
@@ -459,6 +460,7 @@ def _park(
             # Appended, but it is unknown whether it will be committed: as after a timeout, the client
             # retries, and its sequence prevents a duplicate.
             share.fail(ErrorCode.REQUEST_TIMED_OUT)
+            call.has_error = True
             whole.remaining -= 1
     if whole.remaining == 0:
         return response

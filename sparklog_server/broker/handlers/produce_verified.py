@@ -76,6 +76,7 @@ def refused_produce(context: Context, call: Call, request: ProduceRequest) -> Pr
     if request.acks == 0:
         context.disconnect(call.session, "a produce without acknowledgement failed")
         return Parked.SILENT
+    call.has_error = True
     response = ProduceResponse(
         responses=[
             TopicProduceResponse(
