@@ -78,7 +78,10 @@ _DECLARED: Final[dict[str, dict[Level, str]]] = {
         "stray-log-set-aside",
         ERROR: "replica-records-refused",
     },
-    "sparklog.requests": {WARN: "slow-request"},
+    "sparklog.requests": {
+        INFO: "otlp-export-resumed",
+        WARN: "otlp-export-failed otlp-unavailable slow-request",
+    },
     "sparklog.security": {
         INFO: "certificates-changed",
         WARN: "http-users-ignored jwks-unreadable sasl-settings-ignored tls-handshake-failed token-refused "
