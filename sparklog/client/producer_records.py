@@ -2,16 +2,18 @@
 written.
 """
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
 
 from sparklog.client.accumulator import Gathering
+from sparklog.client.intake import Run
 from sparklog.client.outbound_batch import Done, OutboundBatch
 from sparklog.errors import SparklogError
 from sparklog.model import Micros, TopicPartition
-from sparklog.record.batch import Headers
+from sparklog.record.batch import Content, Headers
 
 
 class Deliverer(Protocol):
@@ -64,6 +66,11 @@ class Delivery:
         self._index = index
         self._timestamp_ms = timestamp_ms
 
+    @property
+    def run(self) -> Run:
+        """The place of the record in its batch."""
+        return Run(self._batch, self._index, 1)
+
     def done(self) -> bool:
         """Whether the record is acknowledged or given up."""
         return self._batch.done is not None
@@ -103,15 +110,60 @@ class Delivery:
             callback(self)
 
 
-def as_bytes(given: object) -> bytes | None:
-    """The bytes of a value that needs no serializer; raises TypeError for others."""
-    if given is None or isinstance(given, bytes):
-        return given
-    if isinstance(given, str):
-        return given.encode()
-    if isinstance(given, bytearray | memoryview):
-        return bytes(given)
-    raise TypeError(f"{type(given).__name__} is neither bytes nor text: give the producer a serializer")
+class WrittenRange(NamedTuple):
+    """Records `[offset, offset + count)` of a partition; offset -1 if the broker does not return it."""
+
+    topic_partition: TopicPartition
+    offset: int
+    count: int
+
+
+class Deliveries:
+    """The promise of the delivery of many records, those of one call of `send_many` or `send_arrow`."""
+
+    __slots__ = ("_producer", "_runs")
+
+    def __init__(self, producer: "Deliverer", runs: Sequence[Run]) -> None:
+        self._producer = producer
+        self._runs = runs
+
+    def __len__(self) -> int:
+        """The number of records."""
+        return sum(run.count for run in self._runs)
+
+    def done(self) -> bool:
+        """Whether each record is acknowledged or given up."""
+        return all(run.batch.done is not None for run in self._runs)
+
+    def result(self, timeout: float | None = None) -> list[WrittenRange]:
+        """Wait (seconds) for every acknowledgement; raises the first delivery error, or RequestTimeout."""
+        error = self.exception(timeout)
+        if error is not None:
+            raise error
+        return [_range_of(run) for run in self._runs]
+
+    def exception(self, timeout: float | None = None) -> SparklogError | None:
+        """Wait (seconds) for every record, and return the first delivery error; raises RequestTimeout."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        found: SparklogError | None = None
+        for run in self._runs:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            found = found or self._producer._wait_for(run.batch, left).error
+        return found
+
+
+def _range_of(run: Run) -> WrittenRange:
+    done = run.batch.done
+    assert done is not None
+    offset = done.base_offset + run.first if done.base_offset >= 0 else -1
+    return WrittenRange(run.batch.topic_partition, offset, run.count)
+
+
+def listed(given: Iterable[object], serialize: Callable[[object], bytes | None] | None) -> list[Content]:
+    """The contents of records, serialized if there is a serializer."""
+    if serialize is not None:
+        return [serialize(one) for one in given]
+    return given if type(given) is list else list(given)  # type: ignore[arg-type]  # the kernel checks each
 
 
 def nothing_of(batch: Gathering) -> OutboundBatch:
