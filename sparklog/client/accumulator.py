@@ -48,7 +48,7 @@ class Gathering:
         """Add a record while the batch is open and has memory: returns its index, or -1."""
         self.memory_bytes = 0
         self.done: Done | None = None
-        self.callbacks: list[Callable[[], None]] = []  # called in the order of the records
+        self.callbacks: list[Callable[[], object]] = []  # called in the order of the records
 
     @property
     def is_open(self) -> bool:

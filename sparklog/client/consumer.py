@@ -11,9 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial, reduce
 from types import TracebackType
-from typing import Final, Self, Unpack
-
-import msgspec
+from typing import TYPE_CHECKING, Final, Self, Unpack
 
 from sparklog.client.chunk import Chunk
 from sparklog.client.connection import UnsupportedByBroker
@@ -24,6 +22,7 @@ from sparklog.client.consumer_records import (
     Deserializer,
     FetchedBatches,
     batches_of,
+    deserialize,
 )
 from sparklog.client.failures import CorruptRecords, UnknownTopic
 from sparklog.client.fetch import EARLIEST, LATEST, Errand, Fetcher
@@ -38,6 +37,9 @@ from sparklog.wire.messages.fetch import FetchResponse
 from sparklog.wire.messages.list_offsets import ListOffsetsResponse
 from sparklog.wire.messages.metadata import MetadataRequest, MetadataResponse
 from sparklog.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochResponse
+
+if TYPE_CHECKING:
+    import pyarrow
 
 __all__ = ["Consumer", "ConsumerInterceptor", "ConsumerRecord", "Deserializer", "FetchedBatches"]
 
@@ -284,6 +286,21 @@ class Consumer:
         finally:
             self._poll_ends()
 
+    def poll_arrow(self, timeout_ms: int = 1000, columns: Sequence[str] | None = None) -> "pyarrow.Table":
+        """All fetched records as a pyarrow Table of the columns of the Spark source; `headers` only if
+        `columns` names it. No deserializer or interceptor is called.
+        """
+        from sparklog.client.tables import DEFAULT_COLUMNS, table_of
+
+        wanted = DEFAULT_COLUMNS if columns is None else columns
+        table_of((), wanted)  # refuses an unknown column
+        batches = self.poll_batches(timeout_ms)
+        try:
+            return table_of(batches, wanted)
+        except BaseException:
+            self._fetcher.read_again((batch.topic_partition, batch.fetch_offset) for batch in batches)
+            raise
+
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """The records one after another, without end."""
         while True:
@@ -429,27 +446,11 @@ class Consumer:
         taken, left = self._decoded[:room], self._decoded[room:]
         if self._deserializers == (None, None):
             records += taken
-        elif (count := self._deserialize(taken, records)) < len(taken):
+        elif (count := deserialize(*self._deserializers, taken, records)) < len(taken):
             left = self._decoded[count:]
         is_whole = len(left) + len(taken) == len(self._decoded)
         self._decoded = left
         return is_whole
-
-    def _deserialize(self, taken: list[ConsumerRecord], records: list[ConsumerRecord]) -> int:
-        """Append records up to the first that a deserializer refuses; returns their number. If it is the
-        first record of the poll, its error is raised and the position stays there.
-        """
-        key_of, value_of = self._deserializers
-        for count, record in enumerate(taken):
-            try:
-                key = record.key if key_of is None else key_of(record.key)
-                value = record.value if value_of is None else value_of(record.value)
-            except Exception:
-                if records:
-                    return count  # the next poll raises it
-                raise
-            records.append(msgspec.structs.replace(record, key=key, value=value))
-        return len(taken)
 
     def _put_back(self) -> None:
         """Return the rest of a batch to the fetcher, because the caller moves its position."""

@@ -62,3 +62,24 @@ def batches_of(chunk: Chunk) -> list[FetchedBatches]:
         FetchedBatches(chunk.topic_partition, run, chunk.high_watermark, *ends)
         for run, *ends in zip(runs, starts, limits, strict=True)
     ]
+
+
+def deserialize(
+    key_of: Deserializer | None,
+    value_of: Deserializer | None,
+    taken: list[ConsumerRecord],
+    records: list[ConsumerRecord],
+) -> int:
+    """Append records up to the first that a deserializer refuses to `records`; returns their number. If it is
+    the first record of the poll, its error is raised and the position stays there.
+    """
+    for count, record in enumerate(taken):
+        try:
+            key = record.key if key_of is None else key_of(record.key)
+            value = record.value if value_of is None else value_of(record.value)
+        except Exception:
+            if records:
+                return count  # the next poll raises it
+            raise
+        records.append(msgspec.structs.replace(record, key=key, value=value))
+    return len(taken)

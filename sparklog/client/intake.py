@@ -1,7 +1,7 @@
-"""The records of a producer on their way into batches: which partition takes a record, and which open batch.
+"""The records of a producer on their way into batches: the partition of each, and its open batch.
 
-A machine without I/O, in front of `Accumulator`. Most records go into a batch that is open and has memory; for
-those, `add` looks up one batch and calls the kernel. The others choose a partition and take memory.
+A machine without I/O, in front of `Accumulator`. Most records go into a batch that is open and has memory;
+for those, `add` looks up one batch and calls the kernel. The others choose a partition and take memory.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ class Run(NamedTuple):
 
     batch: Gathering
     first: int
-    count: int
+    record_count: int
 
 
 class Intake:
@@ -48,6 +48,7 @@ class Intake:
         self._partitioner = partitioner
         self._ignores_keys = settings.partitioner_ignore_keys
         self._sticky = StickyPartitioner(settings, entropy)
+        self._sticky_batches = self._sticky.batches  # empty if there is a partitioner
         self._by_topic: dict[str, list[Gathering | None]] = {}
         """The last batch of each partition, open or not."""
 
@@ -60,22 +61,13 @@ class Intake:
         partition: int | None,
         timestamp_ms: int,
     ) -> tuple[Gathering, int] | None:
-        """Add a record: its batch, and its index there. Raises RecordTooLarge, UnknownTopic, and TypeError for
-        content that is neither bytes nor text.
+        """Add a record: its batch, and its index there. Raises RecordTooLarge, UnknownTopic, and TypeError
+        for content that is neither bytes nor text.
         """
-        if partition is None:
-            if key is None or self._ignores_keys:
-                batch = None if self._partitioner else self._sticky.batches.get(topic)
-            elif self._partitioner is None and (batches := self._by_topic.get(topic)):
-                if type(key) is str:
-                    key = key.encode()
-                partition = (columns.murmur2(key) & 0x7FFFFFFF) % len(batches)
-                batch = batches[partition]
-            else:
-                batch = None
+        if partition is None and (key is None or self._ignores_keys):
+            batch = self._sticky_batches.get(topic)
         else:
-            batches = self._by_topic.get(topic)
-            batch = batches[partition] if batches and 0 <= partition < len(batches) else None
+            batch = self._last_batch(topic, key, partition)
         if batch is not None and (index := batch.append(key, value, headers, timestamp_ms)) >= 0:
             return batch, index
         begun = self._begin(topic, key, value, headers, partition)
@@ -99,7 +91,7 @@ class Intake:
             if self._partitioner is not None:
                 number: int | None = self._partitioner(topic, bytes_of(key), bytes_of(value), count)
             else:
-                number = None if key is None else (columns.murmur2(bytes_of(key)) & 0x7FFFFFFF) % count
+                number = None if key is None else _partition_of(key, count)
             some_keys, some_values = chosen.setdefault(number, ([], []))
             some_keys.append(key)
             some_values.append(value)
@@ -118,6 +110,15 @@ class Intake:
 
     # -- inside ----------------------------------------------------------------------------------------------
 
+    def _last_batch(self, topic: str, key: Content, partition: int | None) -> Gathering | None:
+        """The last batch of the record's partition."""
+        batches = self._by_topic.get(topic)
+        if not batches or (partition is None and self._partitioner is not None):
+            return None
+        if partition is None:
+            partition = _partition_of(key, len(batches))
+        return batches[partition] if 0 <= partition < len(batches) else None
+
     def _begin(
         self, topic: str, key: Content, value: Content, headers: Headers, partition: int | None
     ) -> Gathering | None:
@@ -135,7 +136,7 @@ class Intake:
         if partition is None and self._partitioner is not None:
             partition = self._partitioner(topic, bytes_of(key), bytes_of(value), len(view.partitions))
         elif key is not None and not self._ignores_keys and partition is None:
-            partition = (columns.murmur2(bytes_of(key)) & 0x7FFFFFFF) % len(batches)
+            partition = _partition_of(key, len(batches))
         elif partition is None:
             partition, is_sticky = self._sticky.choose(view, size, self._accumulator), True
         self._checked(view, partition)
@@ -273,6 +274,10 @@ def bytes_of(content: Content) -> bytes | None:
     if isinstance(content, bytearray | memoryview):
         return bytes(content)
     raise TypeError(f"{type(content).__name__} is neither bytes nor text: give the producer a serializer")
+
+
+def _partition_of(key: Content, count: int) -> int:
+    return (columns.murmur2(bytes_of(key) or b"") & 0x7FFFFFFF) % count
 
 
 def _too_large(what: str) -> RecordTooLarge:

@@ -154,7 +154,8 @@ class Producer:
         if timestamp_ms is None:
             timestamp_ms = time.time_ns() // 1_000_000
         with self._lock:
-            self._raise_unless_open()
+            if self._turns.is_closed or self._transaction is not None:
+                self._raise_unless_open()
             taken = self._intake.add(topic, key, value, headers, partition, timestamp_ms)  # type: ignore[arg-type]
             if taken is None:
                 taken = self._wait_to_add(
@@ -184,7 +185,10 @@ class Producer:
         """
         if self._interceptors:
             pairs = zip(values, itertools.repeat(None) if keys is None else keys, strict=keys is not None)
-            sent = [self.send(topic, value, key, partition=partition, timestamp_ms=timestamp_ms) for value, key in pairs]
+            sent = [
+                self.send(topic, value, key, partition=partition, timestamp_ms=timestamp_ms)
+                for value, key in pairs
+            ]
             return Deliveries(self, [one.run for one in sent])
         contents = listed(values, self._serialize_value)
         names = None if keys is None else listed(keys, self._serialize_key)
@@ -387,8 +391,8 @@ class Producer:
         )
 
     def _wait_to_add(self, topic: str, add: Callable[[], T | None], size: int) -> T:
-        """Add as soon as the topic is known and there is memory for `size` bytes, a bound of what `add` needs;
-        called and left with `_lock` held.
+        """Add as soon as the topic is known and there is memory for `size` bytes, a bound of what `add`
+        needs; called and left with `_lock` held.
         """
         deadline = self._blocks_until(None)
         cluster, accumulator = self._network.cluster, self._accumulator
@@ -431,7 +435,7 @@ class Producer:
             raise RequestTimeout("the record is neither acknowledged nor given up yet")
         return done
 
-    def _call_when_done(self, batch: Gathering, callback: Callable[[], None]) -> bool:
+    def _call_when_done(self, batch: Gathering, callback: Callable[[], object]) -> bool:
         """Whether the callback will be called; if not, the batch is done already."""
         with self._lock:
             if batch.done is not None:

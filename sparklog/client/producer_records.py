@@ -2,9 +2,11 @@
 written.
 """
 
+import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import Future
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -22,7 +24,7 @@ class Deliverer(Protocol):
     def _wait_for(self, batch: Gathering, timeout: float | None) -> Done:
         """Wait (seconds) until a batch is done; raises RequestTimeout."""
 
-    def _call_when_done(self, batch: Gathering, callback: Callable[[], None]) -> bool:
+    def _call_when_done(self, batch: Gathering, callback: Callable[[], object]) -> bool:
         """Whether the callback will be called; if not, the batch is done already."""
 
 
@@ -55,9 +57,12 @@ class ProducerInterceptor(Protocol):
     def on_acknowledgement(self, metadata: RecordMetadata | None, error: SparklogError | None) -> None: ...
 
 
-class Delivery:
-    """The promise of one record's delivery; has the methods of a `concurrent.futures.Future`."""
+class Delivery(Future[RecordMetadata]):
+    """The promise of one record's delivery: a `concurrent.futures.Future` that can also be awaited. It cannot
+    be cancelled: `cancel` returns False, and a task that awaits it may end before it.
+    """
 
+    # A million promises a second: no lock, condition or list for each, until a `wait` asks for them.
     __slots__ = ("_batch", "_index", "_producer", "_timestamp_ms")
 
     def __init__(self, producer: "Deliverer", batch: Gathering, index: int, timestamp_ms: int) -> None:
@@ -65,6 +70,23 @@ class Delivery:
         self._batch = batch
         self._index = index
         self._timestamp_ms = timestamp_ms
+
+    def __await__(self) -> Generator[object, None, RecordMetadata]:
+        import asyncio  # most producers need none
+
+        return asyncio.wrap_future(self).__await__()
+
+    def cancel(self) -> bool:
+        """False: a record that was added is sent."""
+        return False
+
+    def cancelled(self) -> bool:
+        """False, as `cancel`."""
+        return False
+
+    def running(self) -> bool:
+        """Whether the record is neither acknowledged nor given up."""
+        return not self.done()
 
     @property
     def run(self) -> Run:
@@ -102,20 +124,80 @@ class Delivery:
         timestamp = done.log_append_time_ms if done.log_append_time_ms >= 0 else self._timestamp_ms
         return RecordMetadata(self._batch.topic_partition, offset, timestamp)
 
-    def add_done_callback(self, callback: "Callable[[Delivery], None]") -> None:
+    def add_done_callback(self, callback: "Callable[[Delivery], object]") -> None:
         """Call the function once the record is done, at once if it is already; see `Producer` for
         the thread.
         """
         if not self._producer._call_when_done(self._batch, lambda: callback(self)):
             callback(self)
 
+    # -- for `concurrent.futures.wait` and `as_completed`, which use these names -----------------------------
+
+    @property
+    def _condition(self) -> threading.Condition:  # type: ignore[override]
+        return _WAITERS
+
+    @property
+    def _state(self) -> str:  # type: ignore[override]
+        return "FINISHED" if self.done() else "RUNNING"
+
+    @property
+    def _waiters(self) -> "_Waiters":  # type: ignore[override]
+        waiters: _Waiters | None = self.__dict__.get("waiters")
+        if waiters is None:
+            waiters = self.__dict__["waiters"] = _Waiters(self)
+        return waiters
+
+
+_WAITERS: Final = threading.Condition()
+"""Guards the waiters of every Delivery: a thread that waits for several holds it several times."""
+
+
+class _Waiter(Protocol):
+    """What `concurrent.futures` is told of a future that is done."""
+
+    def add_result(self, future: Delivery) -> None: ...
+
+    def add_exception(self, future: Delivery) -> None: ...
+
+
+class _Waiters:
+    """The waiters of one Delivery; `_WAITERS` is held."""
+
+    def __init__(self, delivery: Delivery) -> None:
+        self._delivery = delivery
+        self._waiters: list[_Waiter] = []
+        self._is_registered = False
+
+    def append(self, waiter: _Waiter) -> None:
+        self._waiters.append(waiter)
+        if not self._is_registered:
+            self._is_registered = True
+            self._delivery.add_done_callback(self._tell_all)
+        elif self._delivery.done():
+            self._tell(waiter)
+
+    def remove(self, waiter: _Waiter) -> None:
+        self._waiters.remove(waiter)
+
+    def _tell_all(self, _: Delivery) -> None:
+        with _WAITERS:
+            for waiter in self._waiters:
+                self._tell(waiter)
+
+    def _tell(self, waiter: _Waiter) -> None:
+        if self._delivery.exception() is None:
+            waiter.add_result(self._delivery)
+        else:
+            waiter.add_exception(self._delivery)
+
 
 class WrittenRange(NamedTuple):
-    """Records `[offset, offset + count)` of a partition; offset -1 if the broker does not return it."""
+    """Records `[offset, offset + record_count)`; offset -1 if the broker does not return it."""
 
     topic_partition: TopicPartition
     offset: int
-    count: int
+    record_count: int
 
 
 class Deliveries:
@@ -129,7 +211,7 @@ class Deliveries:
 
     def __len__(self) -> int:
         """The number of records."""
-        return sum(run.count for run in self._runs)
+        return sum(run.record_count for run in self._runs)
 
     def done(self) -> bool:
         """Whether each record is acknowledged or given up."""
@@ -156,7 +238,7 @@ def _range_of(run: Run) -> WrittenRange:
     done = run.batch.done
     assert done is not None
     offset = done.base_offset + run.first if done.base_offset >= 0 else -1
-    return WrittenRange(run.batch.topic_partition, offset, run.count)
+    return WrittenRange(run.batch.topic_partition, offset, run.record_count)
 
 
 def listed(given: Iterable[object], serialize: Callable[[object], bytes | None] | None) -> list[Content]:

@@ -126,7 +126,7 @@ class Sender:
         if self._sending.publish():
             self.turns.published(threading.get_ident())
 
-    def _call(self, callback: Callable[[], None]) -> None:
+    def _call(self, callback: Callable[[], object]) -> None:
         self.lock.release()
         try:
             callback()

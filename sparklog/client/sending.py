@@ -52,7 +52,7 @@ class Sending:
         self.outbound = Outbound(settings, network.cluster, entropy)
         self.transaction = self.outbound.transaction
         self.is_stuck = False
-        self.callbacks: deque[Callable[[], None]] = deque()
+        self.callbacks: deque[Callable[[], object]] = deque()
         self._settings = settings
         self._codec = Codec[settings.compression_type.upper()]
         self._network = network
@@ -115,7 +115,7 @@ class Sending:
         self._finished.clear()
         return True
 
-    def call(self, run: Callable[[Callable[[], None]], None]) -> None:
+    def call(self, run: Callable[[Callable[[], object]], None]) -> None:
         """Run the callbacks in order, with the lock released meanwhile."""
         if self._is_calling:
             return

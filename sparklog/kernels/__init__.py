@@ -24,7 +24,18 @@ if TYPE_CHECKING:
     from sparklog.kernels import scan_reference as scan
     from sparklog.kernels import walk_reference as walk
 
-__all__ = ["avro", "clean", "codec", "columns", "compiled", "gather", "implementation", "load", "scan", "walk"]
+__all__ = [
+    "avro",
+    "clean",
+    "codec",
+    "columns",
+    "compiled",
+    "gather",
+    "implementation",
+    "load",
+    "scan",
+    "walk",
+]
 
 _NAMES = frozenset({"avro", "clean", "codec", "columns", "gather", "scan", "walk"})
 

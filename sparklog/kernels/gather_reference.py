@@ -57,9 +57,7 @@ class Records:
         self.record_count += 1
         return self.record_count - 1
 
-    def extend(
-        self, values: list[Content], keys: list[Content] | None, timestamp_ms: int, start: int
-    ) -> int:
+    def extend(self, values: list[Content], keys: list[Content] | None, timestamp_ms: int, start: int) -> int:
         """Add the values from index `start` on, with their keys, until one does not fit; returns their
         number. After an exception the records before the refused one are in the batch.
         """

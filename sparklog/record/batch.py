@@ -272,7 +272,11 @@ def record_size_max(key: Content, value: Content, headers: Headers) -> int:
 def _size(content: Content) -> int:
     if content is None:
         return 0
-    return content.nbytes if isinstance(content, memoryview) else len(content.encode() if isinstance(content, str) else content)
+    return (
+        content.nbytes
+        if isinstance(content, memoryview)
+        else len(content.encode() if isinstance(content, str) else content)
+    )
 
 
 def build_batch(

@@ -161,7 +161,7 @@ def test_records_of_one_call_fill_batches_in_order_and_stop_when_memory_is_short
     runs = []
     while (run := rows.add()) is not None:
         runs.append(run)
-    assert [(run.first, run.count) for run in runs] == [(0, 10), (0, 10)]
+    assert [(run.first, run.record_count) for run in runs] == [(0, 10), (0, 10)]
     assert not rows.is_done
     for batch in accumulator.take(ms(0), lambda _: True):
         accumulator.released(batch)
@@ -176,7 +176,7 @@ def test_a_refused_value_leaves_those_before_it_in_their_batch() -> None:
     (rows,) = into.rows("t", None, [b"a", b"b", 3, b"d"], None, 0)  # type: ignore[list-item]
     run = rows.add()
     assert run is not None
-    assert run.count == 2
+    assert run.record_count == 2
     with pytest.raises(TypeError, match="int is neither bytes nor text"):
         rows.add()
 

@@ -15,10 +15,8 @@ from sparklog.kernels import scan_reference as reference
 from sparklog.record.batch import Record, build_batch
 from tests.kernels.hostile import (
     Fields,
-    contents,
     damaged,
     damages,
-    names,
     one_batch,
     outcome,
     record_lists,
