@@ -10,6 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from sparklog import errors
     from sparklog.client.admin import Admin
+    from sparklog.client.async_producer import AsyncProducer
     from sparklog.client.consumer import Consumer
     from sparklog.client.producer import Producer
     from sparklog.local_broker import embedded
@@ -18,10 +19,20 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["Admin", "Consumer", "Producer", "TopicPartition", "embedded", "errors", "register"]
+__all__ = [
+    "Admin",
+    "AsyncProducer",
+    "Consumer",
+    "Producer",
+    "TopicPartition",
+    "embedded",
+    "errors",
+    "register",
+]
 
 _HOMES = {
     "Admin": "sparklog.client.admin",
+    "AsyncProducer": "sparklog.client.async_producer",
     "Consumer": "sparklog.client.consumer",
     "Producer": "sparklog.client.producer",
     "TopicPartition": "sparklog.model",

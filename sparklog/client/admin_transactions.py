@@ -11,10 +11,10 @@ from msgspec import Struct
 from sparklog.client.admin_calls import TRANSACTION_KEY, Caller, ItemsFailed, is_passing, refusal
 from sparklog.client.admin_storage import ActiveProducer, describe_producers
 from sparklog.client.admin_topics import topics_by_name
+from sparklog.client.clock import instant, now_us
 from sparklog.client.connection import UnsupportedByBroker
 from sparklog.client.failures import UnknownTopic
 from sparklog.client.transaction_states import END_BEFORE_V2, ProducerIdentity, follows_v2
-from sparklog.client.transport import instant, now_us
 from sparklog.errors import BrokerError, ConnectionFailed, ErrorCode, RequestTimeout, SettingsError
 from sparklog.model import Micros, NodeId, ProducerEpoch, ProducerId, TopicPartition
 

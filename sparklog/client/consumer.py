@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, Unpack
 
 from sparklog.client.chunk import Chunk
+from sparklog.client.clock import entropy, instant, now_us
 from sparklog.client.connection import UnsupportedByBroker
 from sparklog.client.consumer_group import ConsumerGroup, Listeners, RebalanceListener
 from sparklog.client.consumer_records import (
@@ -30,7 +31,7 @@ from sparklog.client.membership import GroupMetadata, Subscription
 from sparklog.client.membership_offsets import CommitCallback, OffsetAndMetadata, positions_of
 from sparklog.client.offsets import list_offsets
 from sparklog.client.settings import ClientSettings, ConsumerOptions
-from sparklog.client.transport import Network, entropy, instant, now_us
+from sparklog.client.transport import Network
 from sparklog.errors import RequestTimeout, SettingsError, SparklogError
 from sparklog.model import Micros, Offset, TopicPartition
 from sparklog.wire.messages.fetch import FetchResponse
@@ -292,13 +293,13 @@ class Consumer:
         """
         from sparklog.client.tables import DEFAULT_COLUMNS, table_of
 
-        wanted = DEFAULT_COLUMNS if columns is None else columns
+        wanted = columns or DEFAULT_COLUMNS
         table_of((), wanted)  # refuses an unknown column
         batches = self.poll_batches(timeout_ms)
         try:
             return table_of(batches, wanted)
         except BaseException:
-            self._fetcher.read_again((batch.topic_partition, batch.fetch_offset) for batch in batches)
+            self._fetcher.read_again((one.topic_partition, one.fetch_offset) for one in batches)
             raise
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
@@ -310,7 +311,7 @@ class Consumer:
 
     def topics(self) -> list[str]:
         """The names of all topics except internal ones."""
-        request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+        request = MetadataRequest(None, allow_auto_topic_creation=False)
         reply = self._network.call(request, MetadataResponse, deadline=self._deadline())
         return sorted(topic.name for topic in reply.topics if topic.name and not topic.is_internal)
 
@@ -411,12 +412,8 @@ class Consumer:
             self._group.poll_ends()
 
     def _offsets(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, Offset]:
-        found = list_offsets(
-            self._network,
-            positions,
-            isolation_level=self._settings.isolation_level,
-            deadline=self._deadline(),
-        )
+        level, deadline = self._settings.isolation_level, self._deadline()
+        found = list_offsets(self._network, positions, isolation_level=level, deadline=deadline)
         return {partition: Offset(found[partition][0]) for partition in positions}
 
     def _next_chunk(self, *, is_first: bool) -> Chunk | None:

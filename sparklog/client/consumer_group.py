@@ -5,12 +5,13 @@ and commits of positions.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from sparklog.client.clock import now_us
 from sparklog.client.fetch import Fetcher
 from sparklog.client.group import GroupThread
 from sparklog.client.membership import GroupMetadata, Step, StepKind, Subscription
 from sparklog.client.membership_offsets import CommitCallback, Job, OffsetAndMetadata, Offsets
 from sparklog.client.settings import ClientSettings
-from sparklog.client.transport import Network, now_us
+from sparklog.client.transport import Network
 from sparklog.errors import BrokerError, SparklogError
 from sparklog.model import Micros, TopicPartition
 

@@ -10,12 +10,13 @@ import threading
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from sparklog.client.clock import entropy, now_us
 from sparklog.client.connection import UnsupportedByBroker
 from sparklog.client.membership import Errand
 from sparklog.client.membership_group import Group
 from sparklog.client.membership_offsets import Job
 from sparklog.client.settings import ClientSettings
-from sparklog.client.transport import Network, entropy, now_us
+from sparklog.client.transport import Network
 from sparklog.errors import BrokerError, ConnectionFailed, ErrorCode, SparklogError
 from sparklog.model import Micros
 

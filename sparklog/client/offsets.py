@@ -3,10 +3,11 @@
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
+from sparklog.client.clock import now_us
 from sparklog.client.cluster import NO_NODE
 from sparklog.client.failures import UnknownTopic
 from sparklog.client.settings import ISOLATION_LEVELS, IsolationLevel
-from sparklog.client.transport import Network, now_us
+from sparklog.client.transport import Network
 from sparklog.errors import BrokerError, ConnectionFailed, ErrorCode, RequestTimeout, code_of
 from sparklog.model import Micros, NodeId, TopicPartition
 from sparklog.wire.messages.delete_records import (

@@ -15,27 +15,28 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar, Unpack
 
 from sparklog.client.accumulator import Gathering
+from sparklog.client.blocked import memory_is_late, operation_is_late, topic_is_late, topic_refusal
+from sparklog.client.clock import entropy, now_us
 from sparklog.client.cluster import TopicView
-from sparklog.client.failures import BufferExhausted, ClientClosed
+from sparklog.client.failures import ClientClosed
 from sparklog.client.intake import Intake, Partitioner, Rows, Run, Whole
 from sparklog.client.membership import GroupMetadata
 from sparklog.client.membership_offsets import OffsetAndMetadata, positions_of
 from sparklog.client.outbound_batch import Done
 from sparklog.client.producer_records import (
-    Deliveries,
-    Delivery,
     ProducerInterceptor,
     ProducerRecord,
     RecordMetadata,
+    Serializer,
     listed,
 )
+from sparklog.client.promises import Deliveries, Delivery
 from sparklog.client.sender import Sender
 from sparklog.client.settings import ClientSettings, ProducerOptions
 from sparklog.client.transaction import Transaction
 from sparklog.client.transaction_states import Operation, State
-from sparklog.client.transport import entropy, now_us
 from sparklog.client.turns import WITHOUT_LIMIT
-from sparklog.errors import BrokerError, ErrorCode, RequestTimeout, SettingsError, SparklogError
+from sparklog.errors import RequestTimeout, SettingsError, SparklogError
 from sparklog.model import Micros, TopicPartition
 from sparklog.record.batch import HEADER_SIZE, Headers, record_size_max
 
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
     from sparklog.client.tables import Tabular
 
 T = TypeVar("T")
-Serializer = Callable[[object], bytes | None]
 
 _MS: Final = 1000
 _IN_TRANSACTION: Final = State.IN_TRANSACTION  # read through the class it costs two calls
@@ -336,11 +336,7 @@ class Producer:
 
     def _finish(self, operation: Operation, deadline: float) -> None:
         if not self._waited(lambda: operation.is_done or self._network.refusal is not None, deadline):
-            trouble = self._network.last_error
-            why = "" if trouble is None else f"; last trouble: {trouble}"
-            raise RequestTimeout(
-                f"{operation.name} was not answered in time{why}: call it again to go on waiting"
-            )
+            raise operation_is_late(self._network, operation)
         if not operation.is_done:
             self._network.raise_refusal()
         if operation.error is not None:
@@ -370,25 +366,19 @@ class Producer:
         self._raise_if_closed()
         self._sender.tell(lambda: cluster.want([topic]))
 
-        def refusal() -> ErrorCode | None:
-            code = cluster.errors.get(topic)
-            return None if code is None or code.is_retriable else code
+        network = self._network
 
         def is_over() -> bool:
-            return topic in cluster.topics or refusal() is not None or self._network.refusal is not None
+            is_refused = network.refusal is not None or topic_refusal(network, topic) is not None
+            return topic in cluster.topics or is_refused
 
-        if self._waited(is_over, self._blocks_until(None) if deadline is None else deadline):
-            if topic not in cluster.topics:
-                self._network.raise_refusal()
-            if (code := refusal()) is not None and topic not in cluster.topics:
-                raise BrokerError(code, f"topic {topic!r}")
-            return cluster.topics[topic]
-        code = cluster.errors.get(topic)
-        trouble = self._network.last_error if code is None else code.name
-        why = f": {trouble}" if trouble is not None else ""
-        raise BufferExhausted(
-            f"nothing was known of topic {topic!r} within max_block_ms={self._settings.max_block_ms}{why}"
-        )
+        if not self._waited(is_over, self._blocks_until(None) if deadline is None else deadline):
+            raise topic_is_late(network, self._settings, topic)
+        if topic not in cluster.topics:
+            network.raise_refusal()
+            if (refusal := topic_refusal(network, topic)) is not None:
+                raise refusal
+        return cluster.topics[topic]
 
     def _wait_to_add(self, topic: str, add: Callable[[], T | None], size: int) -> T:
         """Add as soon as the topic is known and there is memory for `size` bytes, a bound of what `add`
@@ -417,13 +407,7 @@ class Producer:
                 accumulator.is_short = self._waiting_for_memory > 0
             self._raise_unless_open()
             if not has_room:
-                raise BufferExhausted(self._why_full())
-
-    def _why_full(self) -> str:
-        """The reason for which memory did not become free: most often, no broker could be reached."""
-        settings, trouble = self._settings, self._network.last_error
-        full = f"buffer_memory={settings.buffer_memory} was full for max_block_ms={settings.max_block_ms}"
-        return full if trouble is None else f"{trouble}; {full}"
+                raise memory_is_late(self._network, self._settings)
 
     def _wait_for(self, batch: Gathering, timeout: float | None) -> Done:
         if self._is_forked:

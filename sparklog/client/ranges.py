@@ -10,13 +10,14 @@ from types import TracebackType
 from typing import Final, Self
 
 from sparklog.client.chunk import Aborted, whole_batches, without_aborted
+from sparklog.client.clock import now_us
 from sparklog.client.cluster import NO_NODE
 from sparklog.client.failures import CorruptRecords, OffsetOutOfRange, TopicMadeAnew, UnknownTopic
 from sparklog.client.fetch_session import VERSION_BEFORE_TOPIC_IDS
 from sparklog.client.near_replicas import NearReplicas
 from sparklog.client.offsets import EARLIEST, LATEST, list_offsets
 from sparklog.client.settings import ISOLATION_LEVELS, ClientSettings, IsolationLevel
-from sparklog.client.transport import Network, now_us
+from sparklog.client.transport import Network
 from sparklog.errors import BrokerError, ErrorCode, RequestTimeout, SparklogError, code_of
 from sparklog.model import ZERO_UUID, Micros, NodeId, TopicPartition, Uuid
 from sparklog.wire.messages.fetch import (

@@ -5,20 +5,18 @@ collect answers from `poll`; `call` does both. `poll` also sends Metadata reques
 a thread waits only in `poll` and in `wait`, which another thread ends by `wake`.
 """
 
-import os
 import selectors
-import socket
-import time
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
+from sparklog.client.clock import entropy, now_us
 from sparklog.client.cluster import NO_NODE, Cluster
 from sparklog.client.connection import Answer, Connection, State, broken
 from sparklog.client.failures import AuthenticationFailed, BrokerGone, ClientClosed, UnknownTopic
 from sparklog.client.frames import ReceiveBuffers
 from sparklog.client.link import Link
 from sparklog.client.settings import ClientSettings
-from sparklog.client.streams import Streams
+from sparklog.client.streams import Resolve, Resolved, Streams, resolve
 from sparklog.client.waker import Waker
 from sparklog.errors import (
     BrokerError,
@@ -28,7 +26,7 @@ from sparklog.errors import (
     RequestTimeout,
     SparklogError,
 )
-from sparklog.model import Instant, Micros, Millis, NodeId
+from sparklog.model import Micros, NodeId
 from sparklog.wire.messages.metadata import MetadataResponse
 from sparklog.wire.schema import Message
 
@@ -39,21 +37,6 @@ _OPENING_US: Final = 1_000_000
 """A connection that takes longer to open does not keep back a request that any broker answers."""
 _NEVER: Final = Micros(1 << 62)
 _CONNECTING: Final = State.CONNECTING  # Reading an enum member through its class costs as much as two calls.
-
-
-def now_us() -> Micros:
-    """The clock for deadlines."""
-    return Micros(time.monotonic_ns() // 1000)
-
-
-def entropy(size: int) -> bytes:
-    """Random bytes for the machines, which have no source of their own."""
-    return os.urandom(size)
-
-
-def instant() -> Instant:
-    """The clock for deadlines and the time of day."""
-    return Instant(now_us(), Millis(time.time_ns() // 1_000_000))
 
 
 class Network:
@@ -85,9 +68,18 @@ class Network:
         self._last_error: SparklogError | None = None
         self._is_closed = False
         self._streams = Streams(settings)
+        self._resolve: Resolve = resolve
         self._waker = Waker(self._selector) if can_be_woken else None
 
     now = staticmethod(now_us)
+
+    def fileno(self) -> int:
+        """The descriptor of the selector, which is readable when `poll` has something to do."""
+        return self._selector.fileno()  # those of epoll and kqueue have one
+
+    def resolve_with(self, resolve: Resolve) -> None:
+        """Look up names of brokers by this function, which does not wait."""
+        self._resolve = resolve
 
     # -- sending ---------------------------------------------------------------------------------------------
 
@@ -143,6 +135,15 @@ class Network:
     def last_error(self) -> SparklogError | None:
         """The last error of a connection."""
         return self._last_error
+
+    @property
+    def trouble(self) -> SparklogError | None:
+        """The last error of a connection, if no connection is established."""
+        return (
+            None
+            if any(link.connection.state is State.READY for link in self._links.values())
+            else self._last_error
+        )
 
     def anyone(self) -> NodeId:
         """A broker that is ready; NO_NODE if none is, and then a connection is started.
@@ -355,13 +356,16 @@ class Network:
         )
         link = Link(node, broker, connection, Micros(now + self.cluster.setup_timeout_us(node)), now)
         self._links[node] = link
-        try:
-            found = socket.getaddrinfo(broker.host, broker.port, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError) as error:  # UnicodeError: a label of the name is empty or too long
-            self._fail(link, broken(f"cannot find {broker.host}: {error}"))
+        self._resolve(broker.host, broker.port, lambda found: self._resolved(link, found))
+
+    def _resolved(self, link: Link, found: Resolved) -> None:
+        if self._links.get(link.node) is not link:
+            return  # given up meanwhile
+        if isinstance(found, OSError):
+            self._fail(link, broken(f"cannot find {link.broker.host}: {found}"))
             return
         link.addresses = [(family, address) for family, _, _, _, address in found]
-        self._try_next_address(link, broken(f"{broker.host} has no address"))
+        self._try_next_address(link, broken(f"{link.broker.host} has no address"))
 
     def _try_next_address(self, link: Link, error: SparklogError) -> None:
         self._detach(link)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self
 
+from sparklog.client.clock import entropy, now_us
 from sparklog.client.delivery import deliver
 from sparklog.client.failures import RecordTooLarge, UnknownTopic
 from sparklog.client.outbound import Outbound
@@ -11,7 +12,7 @@ from sparklog.client.outbound_batch import Done, OutboundBatch
 from sparklog.client.settings import ClientSettings
 from sparklog.client.transaction import Transaction
 from sparklog.client.transaction_states import Operation, ProducerIdentity
-from sparklog.client.transport import Network, entropy, now_us
+from sparklog.client.transport import Network
 from sparklog.errors import RequestTimeout, SettingsError, SparklogError
 from sparklog.model import Micros, TopicPartition
 from sparklog.wire.messages.describe_configs import (

@@ -272,11 +272,13 @@ def record_size_max(key: Content, value: Content, headers: Headers) -> int:
 def _size(content: Content) -> int:
     if content is None:
         return 0
-    return (
-        content.nbytes
-        if isinstance(content, memoryview)
-        else len(content.encode() if isinstance(content, str) else content)
-    )
+    if isinstance(content, str):
+        return len(content.encode())
+    if isinstance(content, memoryview):
+        return content.nbytes
+    if isinstance(content, bytes | bytearray):
+        return len(content)
+    raise TypeError(f"{type(content).__name__} is neither bytes nor text: give the producer a serializer")
 
 
 def build_batch(

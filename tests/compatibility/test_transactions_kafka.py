@@ -9,9 +9,10 @@ import confluent_kafka
 import pytest
 
 from sparklog.client.admin import Admin
+from sparklog.client.clock import now_us
 from sparklog.client.producer import Producer
 from sparklog.client.settings import ClientSettings
-from sparklog.client.transport import Network, now_us
+from sparklog.client.transport import Network
 from sparklog.client.writer import BatchWriter
 from sparklog.kernels import scan
 from sparklog.local_broker import embedded
