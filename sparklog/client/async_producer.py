@@ -9,12 +9,12 @@ import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Final, NoReturn, Self, TypeVar, Unpack
 
 from sparklog.client.accumulator import Gathering
 from sparklog.client.blocked import memory_is_late, operation_is_late, topic_is_late, topic_refusal
 from sparklog.client.clock import entropy, now_us
-from sparklog.client.failures import ClientClosed
+from sparklog.client.failures import ClientClosed, not_pickled
 from sparklog.client.intake import Intake, Partitioner, Rows, Run, Whole
 from sparklog.client.looped import Driver
 from sparklog.client.membership import GroupMetadata
@@ -109,6 +109,9 @@ class AsyncProducer:
                 await self.flush(timeout)
         finally:
             self._end(ClientClosed("the producer was stopped before the record was acknowledged"))
+
+    def __reduce__(self) -> NoReturn:
+        raise not_pickled("AsyncProducer")
 
     async def __aenter__(self) -> Self:
         await self.start()

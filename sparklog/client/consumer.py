@@ -31,6 +31,7 @@ from sparklog.client.membership import GroupMetadata, Subscription
 from sparklog.client.membership_offsets import CommitCallback, OffsetAndMetadata, positions_of
 from sparklog.client.offsets import list_offsets
 from sparklog.client.settings import ClientSettings, ConsumerOptions
+from sparklog.client.topic_wait import wait_for_topic
 from sparklog.client.transport import Network
 from sparklog.errors import RequestTimeout, SettingsError, SparklogError
 from sparklog.model import Micros, Offset, TopicPartition
@@ -321,7 +322,7 @@ class Consumer:
         if view is None:
             was_allowed, self._network.allow_auto_create = self._network.allow_auto_create, False
             try:
-                self._network.wait_for_topic(topic, self._deadline(), is_patient=False)
+                wait_for_topic(self._network, topic, self._deadline(), is_patient=False)
             finally:
                 self._network.allow_auto_create = was_allowed
             view = self._network.cluster.topics.get(topic)
@@ -354,7 +355,7 @@ class Consumer:
         session timeout.
         """
         try:
-            if self._group is not None:
+            if self._group is not None and not self._network.is_forked:
                 self._group.close(Micros(now_us() + timeout_ms * 1000))
         finally:
             self._network.close()
@@ -402,6 +403,7 @@ class Consumer:
             self._poll_ends()
 
     def _poll_begins(self) -> None:
+        self._network.check_process()
         if self._group is not None:
             self._group.poll_begins()
             self._group.rebalance()

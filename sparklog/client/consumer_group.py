@@ -17,6 +17,7 @@ from sparklog.model import Micros, TopicPartition
 
 RebalanceListener = Callable[[tuple[TopicPartition, ...]], None]
 _MS: Final = 1000
+_TOLD: Final = {StepKind.REVOKE: "revoked", StepKind.LOSE: "lost", StepKind.ASSIGN: "assigned"}
 _NAP_US: Final = 100_000
 """The shortest wait before an automatic commit: a waiting poll must not wake for each millisecond of the
 interval.
@@ -236,6 +237,7 @@ class ConsumerGroup:
 
     def _do(self, step: Step) -> None:
         on = self._listeners
+        self._network.reports.rebalanced(_TOLD[step.kind], self._settings.group_id, step.partitions, now_us())
         if step.kind is StepKind.ASSIGN:
             self._take(step.owned)
             if on.on_assign is not None:

@@ -40,7 +40,7 @@ class Driver:
         self._waiting: dict[asyncio.Future[None], None] = {}
         self._lookups: set[asyncio.Task[None]] = set()  # the loop keeps only weak references to tasks
         self._descriptor = network.fileno()
-        network.resolve_with(self._resolve)
+        network.resolve = self._resolve
         self.loop.add_reader(self._descriptor, self.run)
 
     def soon(self) -> None:

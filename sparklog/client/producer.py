@@ -12,13 +12,13 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Final, NoReturn, Self, TypeVar, Unpack
 
 from sparklog.client.accumulator import Gathering
 from sparklog.client.blocked import memory_is_late, operation_is_late, topic_is_late, topic_refusal
 from sparklog.client.clock import entropy, now_us
 from sparklog.client.cluster import TopicView
-from sparklog.client.failures import ClientClosed
+from sparklog.client.failures import FORKED, ClientClosed, not_pickled
 from sparklog.client.intake import Intake, Partitioner, Rows, Run, Whole
 from sparklog.client.membership import GroupMetadata
 from sparklog.client.membership_offsets import OffsetAndMetadata, positions_of
@@ -283,6 +283,9 @@ class Producer:
         finally:
             self._sender.close(ClientClosed("the producer was closed before the record was acknowledged"))
 
+    def __reduce__(self) -> NoReturn:
+        raise not_pickled("Producer")
+
     def __enter__(self) -> Self:
         return self
 
@@ -442,7 +445,7 @@ class Producer:
 
     def _raise_if_closed(self) -> None:
         if self._is_forked:
-            raise ClientClosed("this producer belongs to the parent process: make one of the child's own")
+            raise ClientClosed(FORKED)
         if self._turns.is_closed:
             raise ClientClosed("the producer is closed")
 

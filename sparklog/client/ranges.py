@@ -17,6 +17,7 @@ from sparklog.client.fetch_session import VERSION_BEFORE_TOPIC_IDS
 from sparklog.client.near_replicas import NearReplicas
 from sparklog.client.offsets import EARLIEST, LATEST, list_offsets
 from sparklog.client.settings import ISOLATION_LEVELS, ClientSettings, IsolationLevel
+from sparklog.client.topic_wait import wait_for_topic
 from sparklog.client.transport import Network
 from sparklog.errors import BrokerError, ErrorCode, RequestTimeout, SparklogError, code_of
 from sparklog.model import ZERO_UUID, Micros, NodeId, TopicPartition, Uuid
@@ -131,7 +132,7 @@ class RangeReader:
         network, deadline = self._network, self._deadline()
         for looks_left in reversed(range(LOOKS_MAX)):
             try:
-                network.wait_for_topic(topic_partition.topic, deadline, is_patient=False)
+                wait_for_topic(network, topic_partition.topic, deadline, is_patient=False)
                 self._require(topic_partition, topic_id)
                 return
             except UnknownTopic:

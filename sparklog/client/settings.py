@@ -193,14 +193,16 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def for_role(cls, role: Literal["producer", "consumer", "admin"], given: Mapping[str, object]) -> Self:
-        """Settings from keyword arguments of a Producer, Consumer or Admin."""
+        """Settings from the keyword arguments of a client, as `linger_ms` or, by `**`, as `linger.ms`."""
         taken = _ROLES[role].__annotations__
         kept: dict[str, object] = {}
-        for name, value in given.items():
-            key = name.replace("_", ".")
+        for given_name, value in given.items():
+            name = given_name.replace(".", "_")
             if name not in taken and name in cls.__struct_fields__:
                 raise SettingsError(f"{name} is not a setting of a {role}")
-            if not has_no_effect(key):
+            if name in kept or (name != given_name and name in given):
+                raise SettingsError(f"{given_name} is given twice, as {name} too")
+            if not has_no_effect(name.replace("_", ".")):
                 kept[name] = value
         return cls._of(kept)
 
@@ -209,8 +211,6 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
         values = dict(given)
         for name in values:
             if name not in cls.__struct_fields__:
-                if "." in name and name.replace(".", "_") in cls.__struct_fields__:
-                    raise SettingsError(f"keyword {name!r} is written {name.replace('.', '_')} in Python")
                 raise SettingsError(f"unknown setting {name.replace('_', '.')!r} ({name}); {_nearest(name)}")
         servers = values.get("bootstrap_servers")
         if servers is not None:

@@ -217,12 +217,13 @@ def test_only_the_outsides_touch_the_world() -> None:
     assert offences == []
 
 
-def test_logging_is_used_in_one_place() -> None:
+def test_logging_is_used_in_one_place_of_the_broker_and_one_of_the_client() -> None:
     offences = [
         module.at(imported.line)
         for module in modules().values()
         for imported in imports_of(module)
-        if imported.module.split(".")[0] == "logging" and module.name != "sparklog_server.daemon.logs"
+        if imported.module.split(".")[0] == "logging"
+        and module.name not in ("sparklog_server.daemon.logs", "sparklog.client.logs")
     ]
     assert offences == []
 

@@ -15,9 +15,10 @@ from sparklog.client.accumulator import Gathering
 from sparklog.client.cluster import Cluster
 from sparklog.client.connection import Answer
 from sparklog.client.failures import ClientClosed
+from sparklog.client.logs import Reports
 from sparklog.client.sending import Sending
 from sparklog.client.turns import WITHOUT_LIMIT, Action, Step, Steps, Turns
-from sparklog.errors import ErrorCode
+from sparklog.errors import ErrorCode, SparklogError
 from sparklog.model import Micros, NodeId, TopicPartition
 from sparklog.record.batch import HEADER_SIZE, record_size_max
 from sparklog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -49,6 +50,8 @@ class FakeNetwork:
     def __init__(self, cluster: Cluster, clock: Callable[[], Micros]) -> None:
         self._cluster = cluster
         self.now = clock
+        self.reports = Reports("test")
+        self.trouble: SparklogError | None = None
         self.is_woken = False
         self.is_in_use = False
         """Whether a thread is in a SHIP or TURN."""
