@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         Partition,
         Topic,
     )
+    from sparklog.client.async_consumer import AsyncConsumer
     from sparklog.client.async_producer import AsyncDeliveries, AsyncDelivery, AsyncProducer
     from sparklog.client.consumer import Consumer
     from sparklog.client.consumer_records import ConsumerRecord, FetchedBatches
@@ -67,6 +68,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Admin",
+    "AsyncConsumer",
     "AsyncDeliveries",
     "AsyncDelivery",
     "AsyncProducer",
@@ -126,6 +128,7 @@ _NAMES = {
     "sparklog.client.admin": "Admin",
     "sparklog.client.admin_calls": "ItemsFailed",
     "sparklog.client.admin_topics": "CreatedTopic ListedOffset NewPartitions NewTopic Partition Topic",
+    "sparklog.client.async_consumer": "AsyncConsumer",
     "sparklog.client.async_producer": "AsyncDeliveries AsyncDelivery AsyncProducer",
     "sparklog.client.consumer": "Consumer",
     "sparklog.client.consumer_records": "ConsumerRecord FetchedBatches",
@@ -148,7 +151,6 @@ _NAMES = {
     "sparklog.model": "TopicPartition",
     "sparklog.spark": "register",
 }
-_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> object:
@@ -156,9 +158,10 @@ def __getattr__(name: str) -> object:
 
     if name == "errors":
         return importlib.import_module("sparklog.errors")
-    if name not in _HOMES:
+    home = next((home for home, names in _NAMES.items() if name in names.split()), None)
+    if home is None:
         raise AttributeError(f"module 'sparklog' has no attribute {name!r}")
-    value: object = getattr(importlib.import_module(_HOMES[name]), name)
+    value: object = getattr(importlib.import_module(home), name)
     globals()[name] = value
     return value
 

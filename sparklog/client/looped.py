@@ -15,10 +15,10 @@ Works with every loop that has `add_reader`: asyncio's on Linux and macOS, and u
 import asyncio
 import socket
 from collections.abc import Callable
-from typing import Any
 
 from sparklog.client.clock import now_us
 from sparklog.client.failures import ClientClosed
+from sparklog.client.streams import Resolve, Resolved
 from sparklog.client.transport import Network
 from sparklog.model import Micros
 
@@ -38,9 +38,8 @@ class Driver:
         self._timer_at = Micros(0)
         self._is_soon = False
         self._waiting: dict[asyncio.Future[None], None] = {}
-        self._lookups: set[asyncio.Task[None]] = set()  # the loop keeps only weak references to tasks
         self._descriptor = network.fileno()
-        network.resolve = self._resolve
+        network.resolve = resolver(self.loop, self.soon)
         self.loop.add_reader(self._descriptor, self.run)
 
     def soon(self) -> None:
@@ -120,25 +119,27 @@ class Driver:
         self._timer = None
         self.run()
 
-    def _resolve(self, host: str, port: int, found: Callable[[list[Any] | OSError], None]) -> None:
-        """Look up the name in the loop's shared pool: a name server may be slow."""
 
+def resolver(loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> Resolve:
+    """Looks up names in the loop's shared pool, since a name server may be slow; `wake` is called after."""
+    lookups: set[asyncio.Task[None]] = set()  # the loop keeps only weak references to tasks
+
+    def resolve(host: str, port: int, told: Callable[[Resolved], None]) -> None:
         async def look_up() -> None:
             try:
-                addresses: list[Any] | OSError = await self.loop.getaddrinfo(
-                    host, port, type=socket.SOCK_STREAM
-                )
+                found: Resolved = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             except OSError as error:
-                addresses = error
+                found = error
             except UnicodeError as error:
-                addresses = OSError(str(error))
-            if not self.is_closed:
-                found(addresses)
-                self.soon()
+                found = OSError(str(error))
+            told(found)
+            wake()
 
-        task = self.loop.create_task(look_up())
-        self._lookups.add(task)
-        task.add_done_callback(self._lookups.discard)
+        task = loop.create_task(look_up())
+        lookups.add(task)
+        task.add_done_callback(lookups.discard)
+
+    return resolve
 
 
 def _wake(future: asyncio.Future[None]) -> None:

@@ -182,6 +182,10 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
             return self.compression_zstd_level
         return None
 
+    def without_group(self) -> Self:
+        """These settings for a consumer that is in no group."""
+        return msgspec.structs.replace(self, group_id=None)
+
     @classmethod
     def from_kafka(cls, mapping: Mapping[str, str]) -> Self:
         """Settings from Kafka's dotted keys and text values; SettingsError for an unknown key or an invalid

@@ -355,7 +355,7 @@ class Network:
 
     def _resolved(self, link: Link, found: Resolved) -> None:
         if self._links.get(link.node) is not link:
-            return  # given up meanwhile
+            return  # given up, or closed, meanwhile
         if isinstance(found, OSError):
             self._fail(link, broken(f"cannot find {link.broker.host}: {found}"))
             return
