@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         Partition,
         Topic,
     )
+    from sparklog.client.async_admin import AsyncAdmin
     from sparklog.client.async_consumer import AsyncConsumer
     from sparklog.client.async_producer import AsyncDeliveries, AsyncDelivery, AsyncProducer
     from sparklog.client.consumer import Consumer
@@ -68,6 +69,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Admin",
+    "AsyncAdmin",
     "AsyncConsumer",
     "AsyncDeliveries",
     "AsyncDelivery",
@@ -128,6 +130,7 @@ _NAMES = {
     "sparklog.client.admin": "Admin",
     "sparklog.client.admin_calls": "ItemsFailed",
     "sparklog.client.admin_topics": "CreatedTopic ListedOffset NewPartitions NewTopic Partition Topic",
+    "sparklog.client.async_admin": "AsyncAdmin",
     "sparklog.client.async_consumer": "AsyncConsumer",
     "sparklog.client.async_producer": "AsyncDeliveries AsyncDelivery AsyncProducer",
     "sparklog.client.consumer": "Consumer",

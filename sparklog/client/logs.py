@@ -64,7 +64,8 @@ class Reports:
         waited_s = (now - self._away_since) // 1_000_000
         self._write(
             _WARNING,
-            f"brokers_unreachable for_s={waited_s} bootstrap_servers={','.join(servers)} last={trouble}",
+            f"brokers_unreachable for_s={waited_s} bootstrap_servers={','.join(servers)} "
+            f"last={' '.join(str(trouble).split())}",
         )
 
     def deadline(self) -> Micros | None:
@@ -83,7 +84,8 @@ class Reports:
         if len(self._held) >= _LINES_MAX:
             self._held.clear()
         self._held[event, about] = (Micros(now + REPEAT_US), 0)
-        words = [f"{name}={value}" for name, value in fields.items()]
+        # A reason may have the words of a broker: they stay on one line.
+        words = [f"{name}={' '.join(str(value).split())}" for name, value in fields.items()]
         self._write(level, " ".join([event, *words, *([f"held_back={held}"] if held else [])]))
 
     def _write(self, level: int, line: str) -> None:

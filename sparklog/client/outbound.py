@@ -351,6 +351,8 @@ class Outbound:
             self._settle(line)
             return done
         error = BrokerError(code, answer.error_message or _said_of_records(answer))
+        if code is ErrorCode.MESSAGE_TOO_LARGE and batch.record_count > 1:
+            error = BrokerError(code, "batch.size must be at most the max.message.bytes of the topic")
         if self.transaction is not None and code in _SEQUENCE_LOST:
             # A batch after a failed one has no sequence that the broker accepts: it fails too.
             is_behind = code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and batch.sequence != line.acknowledged

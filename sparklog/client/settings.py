@@ -41,7 +41,9 @@ ISOLATION_LEVELS: Final[Mapping[IsolationLevel, int]] = {"read_uncommitted": 0, 
 
 
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings that have an effect; milliseconds and bytes. Defaults are those of Kafka 4.3."""
+    """The settings that have an effect; milliseconds and bytes. Defaults are those of Kafka 4.3, except for
+    `batch.size`.
+    """
 
     # every role
     bootstrap_servers: tuple[str, ...] = ("127.0.0.1:9092",)
@@ -96,7 +98,9 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     enable_idempotence: bool = True
     max_in_flight_requests_per_connection: Positive = 5
     batch_size: Count = 262_144
-    """Kafka's 16384 costs a factor of two at 100 bytes and of five at 1 KB (`benchmarks.client_produce`)."""
+    """Kafka's 16384 costs a factor of two at 100 bytes and of five at 1 KB (`benchmarks.client_paired`). A
+    topic whose `max.message.bytes` is smaller needs a smaller one.
+    """
     linger_ms: LongMillis = 5
     buffer_memory: LongMillis = 32 << 20
     max_block_ms: LongMillis = 60_000
