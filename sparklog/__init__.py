@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sparklog.client.async_consumer import AsyncConsumer
     from sparklog.client.async_producer import AsyncDeliveries, AsyncDelivery, AsyncProducer
     from sparklog.client.consumer import Consumer
-    from sparklog.client.consumer_records import ConsumerRecord, FetchedBatches
+    from sparklog.client.consumer_records import ConsumerRecord, FetchedBatches, Record
     from sparklog.client.failures import (
         AuthenticationFailed,
         BrokerGone,
@@ -107,6 +107,7 @@ __all__ = [
     "ProducerFenced",
     "ProducerRecord",
     "RebalanceInProgress",
+    "Record",
     "RecordMetadata",
     "RecordTooLarge",
     "RequestTimeout",
@@ -134,7 +135,7 @@ _NAMES = {
     "sparklog.client.async_consumer": "AsyncConsumer",
     "sparklog.client.async_producer": "AsyncDeliveries AsyncDelivery AsyncProducer",
     "sparklog.client.consumer": "Consumer",
-    "sparklog.client.consumer_records": "ConsumerRecord FetchedBatches",
+    "sparklog.client.consumer_records": "ConsumerRecord FetchedBatches Record",
     "sparklog.client.failures": (
         "AuthenticationFailed BrokerGone BufferExhausted ClientClosed CommitFailed CorruptRecords "
         "DeliveryFailed FencedInstance LogTruncated NoOffset OffsetOutOfRange ProducerFenced "

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, Unpack
 
 from sparklog.client.clock import now_us
 from sparklog.client.consumer import Consumer
@@ -16,7 +16,6 @@ from sparklog.client.consumer_group import RebalanceListener
 from sparklog.client.consumer_records import (
     ConsumerInterceptor,
     ConsumerRecord,
-    Deserializer,
     FetchedBatches,
 )
 from sparklog.client.failures import ClientClosed, not_pickled
@@ -27,6 +26,7 @@ from sparklog.client.membership_group import Group
 from sparklog.client.membership_offsets import CommitCallback, OffsetAndMetadata
 from sparklog.client.settings import ClientSettings, ConsumerOptions
 from sparklog.client.transport import Network
+from sparklog.client.typed import DeserializerOf, KeyOut, ValueOut
 from sparklog.client.waits import Call, Step, Steps, Until
 from sparklog.errors import SparklogError
 from sparklog.model import Micros, Offset, TopicPartition
@@ -39,7 +39,7 @@ __all__ = ["AsyncConsumer"]
 T = TypeVar("T")
 
 
-class AsyncConsumer:
+class AsyncConsumer(Generic[KeyOut, ValueOut]):
     """A consumer for one event loop, and one task at a time; the methods are those of `Consumer`.
 
     A cancelled `poll` has taken no records; a commit that is cancelled may take effect. Rebalance listeners
@@ -49,8 +49,8 @@ class AsyncConsumer:
     def __init__(
         self,
         *topics: str,
-        key_deserializer: Deserializer | None = None,
-        value_deserializer: Deserializer | None = None,
+        key_deserializer: DeserializerOf[KeyOut] | None = None,
+        value_deserializer: DeserializerOf[ValueOut] | None = None,
         interceptors: Sequence[ConsumerInterceptor] = (),
         **settings: Unpack[ConsumerOptions],
     ) -> None:
@@ -207,9 +207,12 @@ class AsyncConsumer:
 
     # -- reading ---------------------------------------------------------------------------------------------
 
-    async def poll(self, timeout_ms: int = 1000, max_records: int | None = None) -> list[ConsumerRecord]:
+    async def poll(
+        self, timeout_ms: int = 1000, max_records: int | None = None
+    ) -> list[ConsumerRecord[KeyOut, ValueOut]]:
         """See `Consumer.poll`."""
-        return await self._run(lambda core: core.poll(timeout_ms, max_records))
+        records: list[Any] = await self._run(lambda core: core.poll(timeout_ms, max_records))
+        return records
 
     async def poll_batches(self, timeout_ms: int = 1000) -> list[FetchedBatches]:
         """See `Consumer.poll_batches`."""
@@ -221,7 +224,7 @@ class AsyncConsumer:
         """See `Consumer.poll_arrow`."""
         return await self._run(lambda core: core.poll_arrow(timeout_ms, columns))
 
-    async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
+    async def __aiter__(self) -> AsyncIterator[ConsumerRecord[KeyOut, ValueOut]]:
         """The records one after another, without end. Those of a poll that the caller leaves are lost to it:
         seek, or commit offsets of the records that were processed.
         """

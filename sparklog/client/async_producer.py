@@ -9,7 +9,7 @@ import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, NoReturn, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Final, Generic, NoReturn, Self, TypeVar, Unpack
 
 from sparklog.client.accumulator import Gathering
 from sparklog.client.blocked import memory_is_late, operation_is_late, topic_is_late, topic_refusal
@@ -33,6 +33,7 @@ from sparklog.client.transaction import Transaction
 from sparklog.client.transaction_states import Operation, State
 from sparklog.client.transport import Network
 from sparklog.client.turns import WITHOUT_LIMIT
+from sparklog.client.typed import KeyIn, SerializerOf, ValueIn
 from sparklog.errors import RequestTimeout, SettingsError, SparklogError
 from sparklog.model import Micros, TopicPartition
 from sparklog.record.batch import HEADER_SIZE, Headers, record_size_max
@@ -47,7 +48,7 @@ _MS: Final = 1000
 _IN_TRANSACTION: Final = State.IN_TRANSACTION
 
 
-class AsyncProducer:
+class AsyncProducer(Generic[KeyIn, ValueIn]):
     """A producer for one event loop; idempotent by default. Not safe for use from other threads.
 
     `linger_ms` is 0 by default: the records of one iteration of the loop go into one batch. A record is sent
@@ -57,15 +58,15 @@ class AsyncProducer:
     def __init__(
         self,
         *,
-        key_serializer: Serializer | None = None,
-        value_serializer: Serializer | None = None,
+        key_serializer: SerializerOf[KeyIn] | None = None,
+        value_serializer: SerializerOf[ValueIn] | None = None,
         partitioner: Partitioner | None = None,
         **settings: Unpack[ProducerOptions],
     ) -> None:
         settings.setdefault("linger_ms", 0)
         self._settings = ClientSettings.for_role("producer", settings)
-        self._serialize_key = key_serializer
-        self._serialize_value = value_serializer
+        self._serialize_key: Serializer | None = key_serializer  # type: ignore[assignment]
+        self._serialize_value: Serializer | None = value_serializer  # type: ignore[assignment]
         self._partitioner = partitioner
         self._driver: Driver | None = None
         self._network: Network
@@ -134,8 +135,8 @@ class AsyncProducer:
     async def send(
         self,
         topic: str,
-        value: object = None,
-        key: object = None,
+        value: ValueIn | None = None,
+        key: KeyIn | None = None,
         *,
         headers: Headers = (),
         partition: int | None = None,
@@ -149,23 +150,21 @@ class AsyncProducer:
         driver = self._started()
         if self._owes_turn:
             await self._pause(driver)
-        if self._serialize_key is not None:
-            key = self._serialize_key(key)
-        if self._serialize_value is not None:
-            value = self._serialize_value(value)
+        key_content: object = key if self._serialize_key is None else self._serialize_key(key)
+        content: object = value if self._serialize_value is None else self._serialize_value(value)
         if timestamp_ms is None:
             timestamp_ms = time.time_ns() // 1_000_000
         transaction = self._sending.transaction
         if transaction is not None and transaction.state is not _IN_TRANSACTION:
             transaction.raise_unless_open()
-        taken = self._intake.add(topic, key, value, headers, partition, timestamp_ms)  # type: ignore[arg-type]
+        taken = self._intake.add(topic, key_content, content, headers, partition, timestamp_ms)  # type: ignore[arg-type]
         if taken is not None:
             batch, index = taken
         else:
             batch, index = await self._wait_to_add(
                 topic,
-                lambda: self._intake.add(topic, key, value, headers, partition, timestamp_ms),  # type: ignore[arg-type]
-                HEADER_SIZE + record_size_max(key, value, headers),  # type: ignore[arg-type]
+                lambda: self._intake.add(topic, key_content, content, headers, partition, timestamp_ms),  # type: ignore[arg-type]
+                HEADER_SIZE + record_size_max(key_content, content, headers),  # type: ignore[arg-type]
             )
         if self._sending.accumulator.has_changed:
             self._added(driver)
@@ -174,8 +173,8 @@ class AsyncProducer:
     async def send_and_wait(
         self,
         topic: str,
-        value: object = None,
-        key: object = None,
+        value: ValueIn | None = None,
+        key: KeyIn | None = None,
         *,
         headers: Headers = (),
         partition: int | None = None,
@@ -191,8 +190,8 @@ class AsyncProducer:
     async def send_many(
         self,
         topic: str,
-        values: Iterable[object],
-        keys: Iterable[object] | None = None,
+        values: Iterable[ValueIn],
+        keys: Iterable[KeyIn] | None = None,
         *,
         partition: int | None = None,
         timestamp_ms: int | None = None,

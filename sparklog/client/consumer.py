@@ -9,7 +9,7 @@ thread, in `poll`; the next Fetch of a partition is in flight while the caller p
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
 
 from sparklog.client.clock import now_us
 from sparklog.client.consumer_core import ConsumerCore
@@ -29,6 +29,7 @@ from sparklog.client.offsets import list_offsets
 from sparklog.client.settings import ClientSettings, ConsumerOptions
 from sparklog.client.topic_wait import wait_for_topic
 from sparklog.client.transport import Network
+from sparklog.client.typed import DeserializerOf, KeyOut, ValueOut
 from sparklog.client.waits import Call, Step, Steps, Until
 from sparklog.model import Micros, Offset, TopicPartition
 from sparklog.wire.messages.metadata import MetadataRequest, MetadataResponse
@@ -41,7 +42,7 @@ __all__ = ["Consumer", "ConsumerInterceptor", "ConsumerRecord", "Deserializer", 
 T = TypeVar("T")
 
 
-class Consumer:
+class Consumer(Generic[KeyOut, ValueOut]):
     """A blocking consumer. Not safe for use from several threads.
 
     Either partitions are assigned by hand, or topics are subscribed to as a member of the group `group_id`.
@@ -53,8 +54,8 @@ class Consumer:
     def __init__(
         self,
         *,
-        key_deserializer: Deserializer | None = None,
-        value_deserializer: Deserializer | None = None,
+        key_deserializer: DeserializerOf[KeyOut] | None = None,
+        value_deserializer: DeserializerOf[ValueOut] | None = None,
         interceptors: Sequence[ConsumerInterceptor] = (),
         **settings: Unpack[ConsumerOptions],
     ) -> None:
@@ -196,11 +197,14 @@ class Consumer:
 
     # -- reading ---------------------------------------------------------------------------------------------
 
-    def poll(self, timeout_ms: int = 1000, max_records: int | None = None) -> list[ConsumerRecord]:
+    def poll(
+        self, timeout_ms: int = 1000, max_records: int | None = None
+    ) -> list[ConsumerRecord[KeyOut, ValueOut]]:
         """Up to `max_records` (`max_poll_records`) records, as soon as there are any; none if none arrive
         within the timeout.
         """
-        return self._run(self._core.poll(timeout_ms, max_records))
+        records: list[Any] = self._run(self._core.poll(timeout_ms, max_records))
+        return records
 
     def poll_batches(self, timeout_ms: int = 1000) -> list[FetchedBatches]:
         """All fetched records as whole batches, without decoding or decompression."""
@@ -212,7 +216,7 @@ class Consumer:
         """
         return self._run(self._core.poll_arrow(timeout_ms, columns))
 
-    def __iter__(self) -> Iterator[ConsumerRecord]:
+    def __iter__(self) -> Iterator[ConsumerRecord[KeyOut, ValueOut]]:
         """The records one after another, without end."""
         while True:
             yield from self.poll()

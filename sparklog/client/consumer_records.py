@@ -1,16 +1,17 @@
 """The values that a consumer returns: records, or whole batches."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Generic, NamedTuple
 
 import msgspec
 
 from sparklog.client.chunk import Chunk
+from sparklog.client.typed import KeyOut, ValueOut
 from sparklog.model import TopicPartition
 from sparklog.record.batch import read_header
 
 
-class ConsumerRecord(msgspec.Struct, gc=False, frozen=True):
+class ConsumerRecord(msgspec.Struct, Generic[KeyOut, ValueOut], gc=False, frozen=True):
     """One record; the timestamp in ms of Unix time, -1 for none. Key and value are the results of the
     deserializers, if there are any.
     """
@@ -19,8 +20,8 @@ class ConsumerRecord(msgspec.Struct, gc=False, frozen=True):
     partition: int
     offset: int
     timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
+    key: KeyOut
+    value: ValueOut
     headers: tuple[tuple[str, bytes | None], ...]
 
     @property
@@ -28,6 +29,8 @@ class ConsumerRecord(msgspec.Struct, gc=False, frozen=True):
         """The partition of the record."""
         return TopicPartition(self.topic, self.partition)
 
+
+Record = ConsumerRecord
 
 Deserializer = Callable[[bytes | None], object]
 ConsumerInterceptor = Callable[[list[ConsumerRecord]], list[ConsumerRecord]]

@@ -12,7 +12,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, NoReturn, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Self, TypeVar, Unpack
 
 from sparklog.client.accumulator import Gathering
 from sparklog.client.blocked import memory_is_late, operation_is_late, topic_is_late, topic_refusal
@@ -36,6 +36,7 @@ from sparklog.client.settings import ClientSettings, ProducerOptions
 from sparklog.client.transaction import Transaction
 from sparklog.client.transaction_states import Operation, State
 from sparklog.client.turns import WITHOUT_LIMIT
+from sparklog.client.typed import KeyIn, SerializerOf, ValueIn
 from sparklog.errors import RequestTimeout, SettingsError, SparklogError
 from sparklog.model import Micros, TopicPartition
 from sparklog.record.batch import HEADER_SIZE, Headers, record_size_max
@@ -60,7 +61,7 @@ _MS: Final = 1000
 _IN_TRANSACTION: Final = State.IN_TRANSACTION  # read through the class it costs two calls
 
 
-class Producer:
+class Producer(Generic[KeyIn, ValueIn]):
     """A producer for any number of threads; idempotent by default.
 
     With a `transactional_id`: `init` once, then for each transaction `begin`, records, offsets, and `commit`
@@ -77,8 +78,8 @@ class Producer:
     def __init__(
         self,
         *,
-        key_serializer: Serializer | None = None,
-        value_serializer: Serializer | None = None,
+        key_serializer: SerializerOf[KeyIn] | None = None,
+        value_serializer: SerializerOf[ValueIn] | None = None,
         partitioner: Partitioner | None = None,
         interceptors: Sequence[ProducerInterceptor] = (),
         **settings: Unpack[ProducerOptions],
@@ -101,14 +102,14 @@ class Producer:
     def _open(
         self,
         settings: ClientSettings,
-        key_serializer: Serializer | None,
-        value_serializer: Serializer | None,
+        key_serializer: SerializerOf[KeyIn] | None,
+        value_serializer: SerializerOf[ValueIn] | None,
         partitioner: Partitioner | None,
         interceptors: Sequence[ProducerInterceptor],
     ) -> None:
         self._settings = settings
-        self._serialize_key = key_serializer
-        self._serialize_value = value_serializer
+        self._serialize_key: Serializer | None = key_serializer  # type: ignore[assignment]
+        self._serialize_value: Serializer | None = value_serializer  # type: ignore[assignment]
         self._interceptors = tuple(interceptors)
         self._sender = Sender(settings)
         self._turns = self._sender.turns
@@ -126,8 +127,8 @@ class Producer:
     def send(
         self,
         topic: str,
-        value: object = None,
-        key: object = None,
+        value: ValueIn | None = None,
+        key: KeyIn | None = None,
         *,
         headers: Headers = (),
         partition: int | None = None,
@@ -145,23 +146,21 @@ class Producer:
             record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
             for interceptor in self._interceptors:
                 record = interceptor.on_send(record)
-            topic, value, key, headers = record.topic, record.value, record.key, record.headers
+            topic, value, key, headers = record.topic, record.value, record.key, record.headers  # type: ignore[assignment]
             partition, timestamp_ms = record.partition, record.timestamp_ms
-        if self._serialize_key is not None:
-            key = self._serialize_key(key)
-        if self._serialize_value is not None:
-            value = self._serialize_value(value)
+        key_content: object = key if self._serialize_key is None else self._serialize_key(key)
+        content: object = value if self._serialize_value is None else self._serialize_value(value)
         if timestamp_ms is None:
             timestamp_ms = time.time_ns() // 1_000_000
         with self._lock:
             if self._turns.is_closed or self._transaction is not None:
                 self._raise_unless_open()
-            taken = self._intake.add(topic, key, value, headers, partition, timestamp_ms)  # type: ignore[arg-type]
+            taken = self._intake.add(topic, key_content, content, headers, partition, timestamp_ms)  # type: ignore[arg-type]
             if taken is None:
                 taken = self._wait_to_add(
                     topic,
-                    lambda: self._intake.add(topic, key, value, headers, partition, timestamp_ms),  # type: ignore[arg-type]
-                    HEADER_SIZE + record_size_max(key, value, headers),  # type: ignore[arg-type]
+                    lambda: self._intake.add(topic, key_content, content, headers, partition, timestamp_ms),  # type: ignore[arg-type]
+                    HEADER_SIZE + record_size_max(key_content, content, headers),  # type: ignore[arg-type]
                 )
             batch, index = taken
             delivery = Delivery(self, batch, index, timestamp_ms)
@@ -174,8 +173,8 @@ class Producer:
     def send_many(
         self,
         topic: str,
-        values: Iterable[object],
-        keys: Iterable[object] | None = None,
+        values: Iterable[ValueIn],
+        keys: Iterable[KeyIn] | None = None,
         *,
         partition: int | None = None,
         timestamp_ms: int | None = None,
@@ -461,10 +460,10 @@ def _released(lock: threading.Lock) -> Iterator[None]:
 
 # -- fork ----------------------------------------------------------------------------------------------------
 
-_producers: weakref.WeakSet[Producer] = weakref.WeakSet()
+_producers: weakref.WeakSet[Producer[Any, Any]] = weakref.WeakSet()
 
 
-def _forget_in_children(producer: Producer) -> None:
+def _forget_in_children(producer: Producer[Any, Any]) -> None:
     if not _producers and hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_mark_forked)
     _producers.add(producer)
