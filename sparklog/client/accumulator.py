@@ -63,7 +63,7 @@ class Accumulator:
 
     def __init__(self, settings: ClientSettings) -> None:
         self.settings = settings
-        self._batch_bytes_max = settings.batch_size
+        self._batch_bytes_max = settings.batch_bytes_max
         self._memory_bytes_max = settings.buffer_memory
         self._linger_us = settings.linger_ms * _MS
         self._open: dict[TopicPartition, Gathering] = {}

@@ -230,7 +230,7 @@ class StickyPartitioner:
     __slots__ = ("_batch_bytes", "_chances", "_current", "_entropy", "batches")
 
     def __init__(self, settings: ClientSettings, entropy: Entropy) -> None:
-        self._batch_bytes = settings.batch_size
+        self._batch_bytes = settings.batch_bytes_max
         self._entropy = entropy
         self._current: dict[str, tuple[int, int]] = {}  # the partition, and the bytes of its closed batches
         self._chances = b""

@@ -171,6 +171,11 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
         return _duration_ms(self.auto_offset_reset)
 
     @property
+    def batch_bytes_max(self) -> int:
+        """The bytes of a batch before compression: a request can have it, so a record in it can be sent."""
+        return min(self.batch_size, self.max_request_size)
+
+    @property
     def required_acks(self) -> int:
         """0, 1, or -1 for all in-sync replicas, as in requests."""
         return -1 if self.acks == "all" else int(self.acks)

@@ -98,7 +98,7 @@ def built_batches(
                     timestamp_ms=timestamp_ms,
                     partition_count=partition_count,
                     sticky_partition=sticky,
-                    batch_bytes_max=min(max(settings.batch_size, 1), BATCH_BYTES_MAX),
+                    batch_bytes_max=min(max(settings.batch_bytes_max, 1), BATCH_BYTES_MAX),
                     codec=Codec[settings.compression_type.upper()],
                     compression_level=settings.compression_level,
                 )

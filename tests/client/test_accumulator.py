@@ -6,6 +6,7 @@ import pytest
 
 from sparklog.client.accumulator import Accumulator
 from sparklog.client.cluster import Cluster, Entropy
+from sparklog.client.failures import RecordTooLarge
 from sparklog.client.intake import Intake
 from sparklog.model import Micros, TopicPartition
 from sparklog.record.batch import build_batch, decode_records, record_size_max
@@ -152,6 +153,14 @@ def test_a_partition_without_leader_gets_nothing_while_others_have_one() -> None
         entropy=lambda size: bytes(range(256)) * (size // 256),
     )
     assert {sent_to(into) for _ in range(20)} == {1}
+
+
+def test_a_record_that_no_request_can_have_is_refused_also_by_a_batch_with_room() -> None:
+    into = intake(Accumulator(settings(batch_size=100_000, max_request_size=2_000)), 1)
+    for _ in range(15):
+        sent_to(into)
+    with pytest.raises(RecordTooLarge):
+        sent_to(into, value=bytes(3_000))
 
 
 def test_records_of_one_call_fill_batches_in_order_and_stop_when_memory_is_short() -> None:
