@@ -100,7 +100,8 @@ class Intake:
     def add_whole(self, topic: str, built: PartitionBatch) -> Run | None:
         """Add a whole batch behind the records of its partition. Raises RecordTooLarge."""
         size = len(built.batch)
-        if size > self._settings.buffer_memory or size > self._settings.max_request_size:
+        is_one = built.record_count == 1  # more are bounded before compression
+        if size > self._settings.buffer_memory or (is_one and size > self._settings.max_request_size):
             raise _too_large(f"a batch of {size} bytes")
         if not self._accumulator.has_memory(size):
             return None

@@ -192,6 +192,12 @@ def test_refused_records_raise_at_once_and_others_go_on(broker: ScriptedBroker, 
     run(main)
 
 
+def forget(made: list[AsyncProducer]) -> None:
+    made.clear()
+    gc.collect()
+
+
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 def test_a_producer_that_is_left_in_a_closed_loop_says_so(broker: ScriptedBroker) -> None:
     made: list[AsyncProducer] = []
 
@@ -202,9 +208,8 @@ def test_a_producer_that_is_left_in_a_closed_loop_says_so(broker: ScriptedBroker
         made.append(producer)
 
     asyncio.run(main())
-    made.clear()
     with pytest.warns(ResourceWarning, match="was not stopped"):
-        gc.collect()
+        forget(made)
 
 
 @every_loop
