@@ -1,5 +1,4 @@
-"""The accumulator of a producer: one open batch per partition, bounded in memory; and the choice of a
-partition for a record.
+"""The accumulator of a producer: one open batch per partition, bounded in memory.
 
 A machine without I/O. A batch is ready when it is full, when it has lingered, during a flush, or when
 memory is short. It leaves when its leader can take another request, and grows until then.
@@ -12,28 +11,49 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from sparklog.client.cluster import Entropy, TopicView
 from sparklog.client.outbound_batch import Done
 from sparklog.client.settings import ClientSettings
 from sparklog.model import Micros, TopicPartition
-from sparklog.record.batch import BatchBuilder, Headers
-from sparklog.record.partitioner import partition_for
+from sparklog.record.batch import HEADER_SIZE, BatchBuilder, Content, Headers, WholeBatch
 
 _MS: Final = 1000
+_STEP_FIRST: Final = 2048
+"""The memory that a batch takes at first; many partitions may have few records."""
 
 
 class Gathering:
     """A batch from its first record to its result. Batches compare by identity."""
 
-    __slots__ = ("builder", "callbacks", "created", "done", "memory_bytes", "topic_partition")
+    __slots__ = (
+        "append",
+        "builder",
+        "callbacks",
+        "created",
+        "done",
+        "memory_bytes",
+        "records",
+        "topic_partition",
+    )
 
-    def __init__(self, topic_partition: TopicPartition, created: Micros) -> None:
+    def __init__(
+        self, topic_partition: TopicPartition, created: Micros, whole: WholeBatch | None = None
+    ) -> None:
         self.topic_partition = topic_partition
         self.created = created
-        self.builder = BatchBuilder()
+        builder = BatchBuilder() if whole is None else whole
+        self.builder: BatchBuilder | WholeBatch = builder
+        self.records = builder.records
+        self.records.limit = 0
+        self.append = self.records.append
+        """Add a record while the batch is open and has memory: returns its index, or -1."""
         self.memory_bytes = 0
         self.done: Done | None = None
-        self.callbacks: list[Callable[[], None]] = []  # called in the order of the records
+        self.callbacks: list[Callable[[], object]] = []  # called in the order of the records
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the batch takes records, if there is memory for them."""
+        return self.records.limit > 0
 
 
 class Accumulator:
@@ -42,11 +62,14 @@ class Accumulator:
     """
 
     def __init__(self, settings: ClientSettings) -> None:
-        self._batch_bytes_max = settings.batch_size
+        self.settings = settings
+        self._batch_bytes_max = settings.batch_bytes_max
         self._memory_bytes_max = settings.buffer_memory
         self._linger_us = settings.linger_ms * _MS
         self._open: dict[TopicPartition, Gathering] = {}
         self._full: dict[TopicPartition, deque[Gathering]] = {}
+        self.has_changed = False
+        """Set when a batch is opened or becomes full; the caller that acts on it resets it."""
         self.is_short = False
         """Set while a record waits for memory: every batch is then ready to be sent."""
         self.used_bytes = 0
@@ -56,8 +79,8 @@ class Accumulator:
     def append(
         self,
         topic_partition: TopicPartition,
-        key: bytes | None,
-        value: bytes | None,
+        key: Content,
+        value: Content,
         headers: Headers,
         timestamp_ms: int,
         now: Micros,
@@ -66,29 +89,59 @@ class Accumulator:
         """Add a record: returns its batch and its index there, or None if there is not enough memory now.
         `size` is the `record_size_max` of the record.
         """
-        if not self.has_memory(size):
-            return None
+        batch = self._open.get(topic_partition)
+        if batch is not None:
+            index = batch.append(key, value, headers, timestamp_ms)
+            if index >= 0:
+                return batch, index
+        batch = self.room(topic_partition, now, size)
+        return None if batch is None else (batch, batch.append(key, value, headers, timestamp_ms))
+
+    def room(self, topic_partition: TopicPartition, now: Micros, size: int) -> Gathering | None:
+        """The open batch of a partition, with memory for a record of `size` bytes; None if there is not
+        enough memory now.
+
+        Memory is taken in growing steps, so that most records need no look at it.
+        """
         batch = self._open.get(topic_partition)
         if batch is not None and batch.builder.size + size > self._batch_bytes_max:
             self._close(topic_partition, batch)
             batch = None
+        size_before, taken = (HEADER_SIZE, 0) if batch is None else (batch.builder.size, batch.memory_bytes)
+        needed = size_before + size
+        limit = max(needed, min(max(_STEP_FIRST, 2 * taken), self._batch_bytes_max))
+        if self.used_bytes + limit - taken > self._memory_bytes_max:
+            limit = needed
+            if not self.has_memory(limit - taken):
+                return None
         if batch is None:
             batch = self._open[topic_partition] = Gathering(topic_partition, now)
             self.incomplete[batch] = None
-        builder = batch.builder
-        index = builder.record_count
-        builder.append(key, value, headers, timestamp_ms)
-        self.used_bytes += size
-        batch.memory_bytes += size
-        return batch, index
+            self.has_changed = True
+        self.used_bytes += limit - taken
+        batch.memory_bytes = batch.records.limit = limit
+        return batch
+
+    def add_whole(self, topic_partition: TopicPartition, whole: WholeBatch, now: Micros) -> Gathering:
+        """Add a whole batch, which is sent after the records added before; `has_memory` of its size holds."""
+        batch = self._open.get(topic_partition)
+        if batch is not None:
+            self._close(topic_partition, batch)
+        batch = Gathering(topic_partition, now, whole)
+        self.incomplete[batch] = None
+        self.used_bytes += whole.size
+        batch.memory_bytes = whole.size
+        self._full.setdefault(topic_partition, deque()).append(batch)
+        self.has_changed = True
+        return batch
+
+    def close(self, batch: Gathering) -> None:
+        """Make an open batch take no more records: it is full."""
+        self._close(batch.topic_partition, batch)
 
     def has_memory(self, size: int) -> bool:
         """Whether there is enough memory for a record of that size."""
         return self.used_bytes + size <= self._memory_bytes_max or not self.used_bytes
-
-    def is_beginning(self, topic_partition: TopicPartition) -> bool:
-        """Whether the next record of the partition begins a new batch."""
-        return topic_partition not in self._open
 
     @property
     def has_full(self) -> bool:
@@ -115,6 +168,7 @@ class Accumulator:
                 and not _holds(taken, topic_partition)
             ):
                 del self._open[topic_partition]
+                self._seal(batch)
                 taken.append(batch)
         return taken
 
@@ -138,7 +192,9 @@ class Accumulator:
                 del self._full[topic_partition]
         for topic_partition, batch in list(self._open.items()):
             if batch.created <= deadline_created:
-                old.append(self._open.pop(topic_partition))
+                del self._open[topic_partition]
+                self._seal(batch)
+                old.append(batch)
         return old
 
     def deadline(self, now: Micros) -> Micros | None:
@@ -156,49 +212,16 @@ class Accumulator:
 
     def _close(self, topic_partition: TopicPartition, batch: Gathering) -> None:
         del self._open[topic_partition]
+        self._seal(batch)
         self._full.setdefault(topic_partition, deque()).append(batch)
+        self.has_changed = True
+
+    def _seal(self, batch: Gathering) -> None:
+        """End a batch, and release the memory that it does not use."""
+        batch.records.limit = 0
+        self.used_bytes -= batch.memory_bytes - batch.builder.size
+        batch.memory_bytes = batch.builder.size
 
 
 def _holds(taken: list[Gathering], topic_partition: TopicPartition) -> bool:
     return any(batch.topic_partition == topic_partition for batch in taken)
-
-
-class StickyPartitioner:
-    """Kafka's default partitioner: murmur2 of the key; records without a key go to one partition until it has
-    received the bytes of a batch, then to another (KIP-794).
-    """
-
-    __slots__ = ("_batch_bytes", "_chances", "_current", "_entropy", "_ignores_keys")
-
-    def __init__(self, settings: ClientSettings, entropy: Entropy) -> None:
-        self._batch_bytes = settings.batch_size
-        self._ignores_keys = settings.partitioner_ignore_keys
-        self._entropy = entropy
-        self._current: dict[str, tuple[int, int]] = {}  # the partition, and the bytes that it has received
-        self._chances = b""
-
-    def choose(
-        self, topic: TopicView, key: bytes | None, size: int, is_beginning: Callable[[TopicPartition], bool]
-    ) -> int:
-        """The partition of a record of about `size` bytes."""
-        if key is not None and not self._ignores_keys:
-            return partition_for(key, len(topic.partitions))
-        partition, sent = self._current.get(topic.name, (-1, 0))
-        is_due = sent >= self._batch_bytes and (
-            sent >= 2 * self._batch_bytes or is_beginning(TopicPartition(topic.name, partition))
-        )
-        if partition < 0 or is_due or partition >= len(topic.partitions):
-            # While no partition has a leader, any of them is chosen.
-            among = topic.available or tuple(range(len(topic.partitions)))
-            partition, sent = among[self._chance() % len(among)], 0
-        self._current[topic.name] = (partition, sent + size)
-        return partition
-
-    def _chance(self) -> int:
-        """A random number in [0, 2^16); entropy is read for many numbers at once, because each read is a
-        system call.
-        """
-        if not self._chances:
-            self._chances = self._entropy(512)
-        drawn, self._chances = self._chances[:2], self._chances[2:]
-        return int.from_bytes(drawn, "big")

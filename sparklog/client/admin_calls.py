@@ -5,10 +5,11 @@ items.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
+from sparklog.client.clock import now_us
 from sparklog.client.connection import UnsupportedByBroker, api_of
 from sparklog.client.failures import BrokerGone
 from sparklog.client.settings import ClientSettings
-from sparklog.client.transport import Network, now_us
+from sparklog.client.transport import Network
 from sparklog.errors import BrokerError, ConnectionFailed, ErrorCode, RequestTimeout, code_of
 from sparklog.model import Micros, NodeId
 from sparklog.wire.schema import Message

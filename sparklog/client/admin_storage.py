@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from sparklog.client.admin_calls import Caller, refusal, settle
 from sparklog.client.failures import UnknownTopic
+from sparklog.client.topic_wait import wait_for_topic
 from sparklog.errors import BrokerError, ConnectionFailed, ErrorCode, RequestTimeout
 from sparklog.model import Micros, NodeId, Offset, ProducerEpoch, ProducerId, TopicPartition
 
@@ -133,7 +134,7 @@ def describe_producers(
     results: dict[TopicPartition, tuple[ActiveProducer, ...]] = {}
     errors: dict[TopicPartition, BrokerError] = {}
     for topic in dict.fromkeys(partition.topic for partition in wanted):
-        caller.network.wait_for_topic(topic, deadline, is_patient=False)
+        wait_for_topic(caller.network, topic, deadline, is_patient=False)
     while left := [partition for partition in wanted if partition not in results and partition not in errors]:
         for node, own in _leaders(caller, left).items():
             try:

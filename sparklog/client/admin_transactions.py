@@ -11,10 +11,11 @@ from msgspec import Struct
 from sparklog.client.admin_calls import TRANSACTION_KEY, Caller, ItemsFailed, is_passing, refusal
 from sparklog.client.admin_storage import ActiveProducer, describe_producers
 from sparklog.client.admin_topics import topics_by_name
+from sparklog.client.clock import instant, now_us
 from sparklog.client.connection import UnsupportedByBroker
 from sparklog.client.failures import UnknownTopic
+from sparklog.client.topic_wait import wait_for_topic
 from sparklog.client.transaction_states import END_BEFORE_V2, ProducerIdentity, follows_v2
-from sparklog.client.transport import instant, now_us
 from sparklog.errors import BrokerError, ConnectionFailed, ErrorCode, RequestTimeout, SettingsError
 from sparklog.model import Micros, NodeId, ProducerEpoch, ProducerId, TopicPartition
 
@@ -261,7 +262,7 @@ def abort_transaction(
     # A producer that never ended a transaction has no coordinator epoch; 0 is not above that of any
     # coordinator.
     marker = WritableTxnMarker(producer_id, producer_epoch, False, topics, max(0, coordinator_epoch))
-    caller.network.wait_for_topic(partition.topic, deadline, is_patient=False)
+    wait_for_topic(caller.network, partition.topic, deadline, is_patient=False)
     if caller.network.cluster.partition(partition) is None:
         raise UnknownTopic(f"topic {partition.topic!r} has no partition {partition.partition}")
     while True:

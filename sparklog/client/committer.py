@@ -23,11 +23,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
 from sparklog.client.admin_calls import ItemsFailed
+from sparklog.client.clock import entropy, instant
 from sparklog.client.decision_log import DecisionLog, LastDecision
 from sparklog.client.decisions import CONDEMNED_MAX, Decision, coordinator_id, prefix_of, sink_name
 from sparklog.client.failures import TransactionError
 from sparklog.client.transaction_states import ProducerIdentity
-from sparklog.client.transport import entropy, instant
 from sparklog.errors import ErrorCode, SparklogError
 
 if TYPE_CHECKING:

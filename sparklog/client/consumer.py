@@ -1,51 +1,48 @@
 """The consumer: reads partitions in offset order, as records or whole batches. The partitions are assigned by
 hand, or by a consumer group.
 
-A shell: `fetch.Fetcher` decides, `transport.Network` sends and receives. Reading, and every callback, happens
-in the caller's thread, in `poll`; the next Fetch of a partition is in flight while the caller processes
-records. With a `group_id`, `consumer_group.ConsumerGroup` handles the group, and a background thread keeps
-the membership alive between polls.
+The blocking shell of `consumer_core.ConsumerCore`. Reading, and every callback, happens in the caller's
+thread, in `poll`; the next Fetch of a partition is in flight while the caller processes records. With a
+`group_id`, a background thread keeps the membership alive between polls.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial, reduce
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Final, Self, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
 
-import msgspec
-
-from sparklog.client.chunk import Chunk
-from sparklog.client.connection import UnsupportedByBroker
-from sparklog.client.consumer_group import ConsumerGroup, Listeners, RebalanceListener
+from sparklog.client.clock import now_us
+from sparklog.client.consumer_core import ConsumerCore
+from sparklog.client.consumer_group import RebalanceListener
 from sparklog.client.consumer_records import (
     ConsumerInterceptor,
     ConsumerRecord,
     Deserializer,
     FetchedBatches,
-    batches_of,
 )
-from sparklog.client.failures import CorruptRecords, UnknownTopic
-from sparklog.client.fetch import EARLIEST, LATEST, Errand, Fetcher
-from sparklog.client.membership import GroupMetadata, Subscription
-from sparklog.client.membership_offsets import CommitCallback, OffsetAndMetadata, positions_of
+from sparklog.client.failures import UnknownTopic
+from sparklog.client.fetch import EARLIEST, LATEST
+from sparklog.client.group import IN_FLIGHT_MAX, GroupThread
+from sparklog.client.membership import GroupMetadata
+from sparklog.client.membership_offsets import CommitCallback, OffsetAndMetadata
 from sparklog.client.offsets import list_offsets
 from sparklog.client.settings import ClientSettings, ConsumerOptions
-from sparklog.client.transport import Network, entropy, instant, now_us
-from sparklog.errors import RequestTimeout, SettingsError, SparklogError
+from sparklog.client.topic_wait import wait_for_topic
+from sparklog.client.transport import Network
+from sparklog.client.typed import DeserializerOf, KeyOut, ValueOut
+from sparklog.client.waits import Call, Step, Steps, Until
 from sparklog.model import Micros, Offset, TopicPartition
-from sparklog.wire.messages.fetch import FetchResponse
-from sparklog.wire.messages.list_offsets import ListOffsetsResponse
 from sparklog.wire.messages.metadata import MetadataRequest, MetadataResponse
-from sparklog.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochResponse
+
+if TYPE_CHECKING:
+    import pyarrow
 
 __all__ = ["Consumer", "ConsumerInterceptor", "ConsumerRecord", "Deserializer", "FetchedBatches"]
 
-_IN_FLIGHT_MAX: Final = 100
-"""Per broker; `Fetcher` sends two requests at most, the rest is for calls of the user."""
+T = TypeVar("T")
 
 
-class Consumer:
+class Consumer(Generic[KeyOut, ValueOut]):
     """A blocking consumer. Not safe for use from several threads.
 
     Either partitions are assigned by hand, or topics are subscribed to as a member of the group `group_id`.
@@ -57,8 +54,8 @@ class Consumer:
     def __init__(
         self,
         *,
-        key_deserializer: Deserializer | None = None,
-        value_deserializer: Deserializer | None = None,
+        key_deserializer: DeserializerOf[KeyOut] | None = None,
+        value_deserializer: DeserializerOf[ValueOut] | None = None,
         interceptors: Sequence[ConsumerInterceptor] = (),
         **settings: Unpack[ConsumerOptions],
     ) -> None:
@@ -81,24 +78,18 @@ class Consumer:
         interceptors: Sequence[ConsumerInterceptor],
     ) -> None:
         self._settings = settings
-        self._network = Network(
-            settings, in_flight_max=_IN_FLIGHT_MAX, can_be_woken=settings.group_id is not None
+        has_group = settings.group_id is not None
+        self._network = Network(settings, in_flight_max=IN_FLIGHT_MAX, can_be_woken=has_group)
+        self._thread: GroupThread | None = None
+        self._core = ConsumerCore(
+            settings,
+            self._network,
+            key_deserializer=key_deserializer,
+            value_deserializer=value_deserializer,
+            interceptors=interceptors,
+            keep=self._keep,
+            wake=self._network.wake,
         )
-        self._network.allow_auto_create = settings.allow_auto_create_topics
-        self._fetcher = Fetcher(settings, self._network.cluster, entropy)
-        self._deserializers = (key_deserializer, value_deserializer)
-        self._interceptors = tuple(interceptors)
-        self._decoded: list[ConsumerRecord] = []  # of a batch that was returned in part
-        self._decoded_chunk: Chunk | None = None
-        self._group: ConsumerGroup | None = None
-        if settings.group_id is not None:
-            self._group = ConsumerGroup(
-                settings,
-                self._network,
-                self._fetcher,
-                put_back=self._put_back,
-                position_of=self._position_now,
-            )
 
     # -- positions and assignment ----------------------------------------------------------------------------
 
@@ -106,14 +97,7 @@ class Consumer:
         """Read these partitions and no others; those that were read before keep their position. Not allowed
         while subscribed.
         """
-        if self._group is not None and self._group.is_subscribed:
-            raise ValueError(
-                "partitions are assigned by the group while topics are subscribed to: unsubscribe first"
-            )
-        self._put_back()
-        self._fetcher.assign(TopicPartition(*partition) for partition in partitions)
-        if self._group is not None:
-            self._group.hold_new()
+        self._core.assign(partitions)
 
     def subscribe(
         self,
@@ -131,78 +115,49 @@ class Consumer:
         `on_revoke` while the partitions are still owned, `on_lost` (by default `on_revoke`) when another
         member may own them already. With `group_protocol="consumer"` the broker matches the pattern, as RE2.
         """
-        names = tuple(dict.fromkeys([topics] if isinstance(topics, str) else topics))
-        text = pattern.pattern if isinstance(pattern, re.Pattern) else pattern
-        if bool(names) == (text is not None):
-            raise ValueError("subscribe to topics or to a pattern; unsubscribe() takes a subscription back")
-        group = self._in_group("subscribe")
-        if not group.is_subscribed:
-            self.assign(())
-        if text is not None and self._settings.group_protocol == "classic":
-            re.compile(text)
-        group.subscribe(Subscription(names, text), Listeners(on_assign, on_revoke, on_lost))
+        self._core.subscribe(
+            topics, pattern=pattern, on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost
+        )
 
     def unsubscribe(self) -> None:
         """Stop reading; if topics were subscribed to, leave the group after a last automatic commit."""
-        if self._group is not None and self._group.is_subscribed:
-            self._group.unsubscribe(self._deadline())
-        self.assign(())
+        self._run(self._core.unsubscribe())
 
     def assignment(self) -> tuple[TopicPartition, ...]:
         """The assigned partitions."""
-        return self._fetcher.assignment
+        return self._core.assignment()
 
     def seek(self, topic_partition: TopicPartition, offset: int) -> None:
         """Continue from this offset."""
-        if offset < 0:
-            raise ValueError(f"offset {offset} is below zero")
-        self._put_back()
-        self._fetcher.seek(topic_partition, offset)
+        self._core.seek(topic_partition, offset)
 
     def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
         """Continue from the first offset of these partitions (all assigned ones if none are named), looked up
         at the next poll.
         """
-        self._put_back()
-        for partition in list(partitions) or self.assignment():
-            self._fetcher.seek(partition, EARLIEST)
+        self._core.seek_to_beginning(partitions)
 
     def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
         """Continue from the end of these partitions (all assigned ones if none are named), looked up at the
         next poll.
         """
-        self._put_back()
-        for partition in list(partitions) or self.assignment():
-            self._fetcher.seek(partition, LATEST)
+        self._core.seek_to_end(partitions)
 
     def position(self, topic_partition: TopicPartition) -> Offset:
         """The offset of the next record that `poll` will return; looked up if needed."""
-        deadline = self._deadline()
-        if self._group is not None:
-            self._group.find_positions()
-        while True:
-            offset = self._position_now(topic_partition)
-            if offset is not None:
-                return Offset(offset)
-            self._fetcher.raise_failure(topic_partition)
-            if now_us() >= deadline:
-                raise RequestTimeout(f"no position of {topic_partition} in time")
-            self._turn(deadline)
+        return self._run(self._core.position(topic_partition))
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Stop fetching and returning records of these partitions until they are resumed."""
-        self._put_back()
-        for partition in partitions:
-            self._fetcher.pause(partition, is_paused=True)
+        self._core.pause(partitions)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Resume paused partitions."""
-        for partition in partitions:
-            self._fetcher.pause(partition, is_paused=False)
+        self._core.resume(partitions)
 
     def paused(self) -> tuple[TopicPartition, ...]:
         """The partitions that are paused."""
-        return self._fetcher.paused()
+        return self._core.paused()
 
     # -- the group's offsets ---------------------------------------------------------------------------------
 
@@ -218,10 +173,7 @@ class Consumer:
         Raises CommitFailed if the partitions are assigned to other members, RebalanceInProgress if a poll
         must come first, and RequestTimeout.
         """
-        group = self._in_group("commit")
-        group.commit(
-            group.consumed() if offsets is None else positions_of(offsets), self._deadline(timeout_ms)
-        )
+        self._run(self._core.commit(offsets, timeout_ms=timeout_ms))
 
     def commit_async(
         self,
@@ -231,60 +183,40 @@ class Consumer:
         """Commit without waiting or retrying; `callback(offsets, error)` is called by a later `poll`,
         `commit` or `close`.
         """
-        group = self._in_group("commit")
-        positions = group.consumed() if offsets is None else positions_of(offsets)
-        if positions or callback is not None:
-            group.commit_async(positions, callback, self._deadline())
+        self._core.commit_async(offsets, callback)
 
     def committed(
         self, partitions: Iterable[TopicPartition], *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """The group's committed offsets; None for partitions without a commit."""
-        wanted = [TopicPartition(*partition) for partition in partitions]
-        found = self._in_group("committed").committed(wanted, self._deadline(timeout_ms)) if wanted else {}
-        return {partition: found.get(partition) for partition in wanted}
+        return self._run(self._core.committed(partitions, timeout_ms=timeout_ms))
 
     def group_metadata(self) -> GroupMetadata:
         """This consumer's identity in its group, for a transactional producer that commits for it."""
-        return self._in_group("group_metadata").metadata
+        return self._core.group_metadata()
 
     # -- reading ---------------------------------------------------------------------------------------------
 
-    def poll(self, timeout_ms: int = 1000, max_records: int | None = None) -> list[ConsumerRecord]:
+    def poll(
+        self, timeout_ms: int = 1000, max_records: int | None = None
+    ) -> list[ConsumerRecord[KeyOut, ValueOut]]:
         """Up to `max_records` (`max_poll_records`) records, as soon as there are any; none if none arrive
         within the timeout.
         """
-        limit = self._settings.max_poll_records if max_records is None else max_records
-        records: list[ConsumerRecord] = []
-        try:
-            self._poll(records, limit, Micros(now_us() + timeout_ms * 1000))
-            return reduce(lambda seen, intercept: intercept(seen), self._interceptors, records)
-        except BaseException:
-            self._put_back()
-            self._fetcher.read_again((record.topic_partition, record.offset) for record in records)
-            raise
+        records: list[Any] = self._run(self._core.poll(timeout_ms, max_records))
+        return records
 
     def poll_batches(self, timeout_ms: int = 1000) -> list[FetchedBatches]:
         """All fetched records as whole batches, without decoding or decompression."""
-        self._put_back()
-        batches: list[FetchedBatches] = []
-        deadline = Micros(now_us() + timeout_ms * 1000)
-        try:
-            self._poll_begins()
-            while True:
-                while (chunk := self._next_chunk(is_first=not batches)) is not None:
-                    batches += batches_of(chunk)
-                    self._fetcher.taken(chunk)
-                is_late = now_us() >= deadline
-                self._turn(
-                    now_us() if batches or is_late else deadline, is_polling=True, has_records=bool(batches)
-                )
-                if batches or is_late:
-                    return batches
-        finally:
-            self._poll_ends()
+        return self._run(self._core.poll_batches(timeout_ms))
 
-    def __iter__(self) -> Iterator[ConsumerRecord]:
+    def poll_arrow(self, timeout_ms: int = 1000, columns: Sequence[str] | None = None) -> "pyarrow.Table":
+        """All fetched records as a pyarrow Table of the columns of the Spark source; `headers` only if
+        `columns` names it. No deserializer or interceptor is called.
+        """
+        return self._run(self._core.poll_arrow(timeout_ms, columns))
+
+    def __iter__(self) -> Iterator[ConsumerRecord[KeyOut, ValueOut]]:
         """The records one after another, without end."""
         while True:
             yield from self.poll()
@@ -293,7 +225,7 @@ class Consumer:
 
     def topics(self) -> list[str]:
         """The names of all topics except internal ones."""
-        request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+        request = MetadataRequest(None, allow_auto_topic_creation=False)
         reply = self._network.call(request, MetadataResponse, deadline=self._deadline())
         return sorted(topic.name for topic in reply.topics if topic.name and not topic.is_internal)
 
@@ -303,7 +235,7 @@ class Consumer:
         if view is None:
             was_allowed, self._network.allow_auto_create = self._network.allow_auto_create, False
             try:
-                self._network.wait_for_topic(topic, self._deadline(), is_patient=False)
+                wait_for_topic(self._network, topic, self._deadline(), is_patient=False)
             finally:
                 self._network.allow_auto_create = was_allowed
             view = self._network.cluster.topics.get(topic)
@@ -336,8 +268,7 @@ class Consumer:
         session timeout.
         """
         try:
-            if self._group is not None:
-                self._group.close(Micros(now_us() + timeout_ms * 1000))
+            self._run(self._core.close(timeout_ms))
         finally:
             self._network.close()
 
@@ -351,149 +282,44 @@ class Consumer:
 
     # -- inside ----------------------------------------------------------------------------------------------
 
-    def _deadline(self, timeout_ms: int | None = None) -> Micros:
-        return Micros(
-            now_us() + (self._settings.default_api_timeout_ms if timeout_ms is None else timeout_ms) * 1000
-        )
+    def _keep(self, tell: Callable[[], None]) -> GroupThread:
+        self._thread = GroupThread(self._settings, tell)
+        return self._thread
 
-    def _in_group(self, what: str) -> ConsumerGroup:
-        if self._group is None:
-            raise SettingsError(f"{what} needs a group: give the consumer a group_id")
-        return self._group
-
-    def _position_now(self, partition: TopicPartition) -> int | None:
-        """The offset of the next record for the caller; None while it is being looked up."""
-        if self._decoded and self._decoded[0].topic_partition == partition:
-            return self._decoded[0].offset
-        return self._fetcher.position(partition)
-
-    def _poll(self, records: list[ConsumerRecord], limit: int, deadline: Micros) -> None:
+    def _run(self, steps: Steps[T]) -> T:
+        """Perform the steps of the core in this thread."""
         try:
-            self._poll_begins()
+            step = next(steps)
             while True:
-                while len(records) < limit and self._collect(records, limit):
-                    pass
-                is_late = now_us() >= deadline
-                # Also with fetched records: this sends the next Fetch before the caller processes them.
-                self._turn(
-                    now_us() if records or is_late else deadline, is_polling=True, has_records=bool(records)
-                )
-                if records or is_late:
-                    return
-        finally:
-            self._poll_ends()
+                try:
+                    self._perform(step)
+                except BaseException as error:
+                    step = steps.throw(error)
+                else:
+                    step = next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
-    def _poll_begins(self) -> None:
-        if self._group is not None:
-            self._group.poll_begins()
-            self._group.rebalance()
-            self._group.find_positions()
+    def _perform(self, step: Step) -> None:
+        if isinstance(step, Call):
+            step.listener(step.partitions)
+        elif isinstance(step, Until):
+            assert self._thread is not None
+            with self._thread.lock:
+                self._thread.wait_for(step.is_over, step.deadline)
+        else:
+            group, network = self._core.group, self._network
+            if group is None:
+                network.wait(network.next_event(step.until, step.now))
+            elif (until := group.wait_begins(step.until, is_polling=step.is_polling)) is not None:
+                network.wait(network.next_event(until, step.now))
+                group.wait_ends()
 
-    def _poll_ends(self) -> None:
-        if self._group is not None:
-            self._group.poll_ends()
+    def _deadline(self) -> Micros:
+        return Micros(now_us() + self._settings.default_api_timeout_ms * 1000)
 
     def _offsets(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, Offset]:
-        found = list_offsets(
-            self._network,
-            positions,
-            isolation_level=self._settings.isolation_level,
-            deadline=self._deadline(),
-        )
+        level, deadline = self._settings.isolation_level, self._deadline()
+        found = list_offsets(self._network, positions, isolation_level=level, deadline=deadline)
         return {partition: Offset(found[partition][0]) for partition in positions}
-
-    def _next_chunk(self, *, is_first: bool) -> Chunk | None:
-        """The next chunk. If this poll has records already, errors are left to the next poll."""
-        try:
-            return self._fetcher.next_chunk()
-        except SparklogError:
-            if is_first:
-                raise
-            return None
-
-    def _collect(self, records: list[ConsumerRecord], limit: int) -> bool:
-        """Add records of one batch; returns whether there was a batch."""
-        if not self._decoded:
-            chunk = self._next_chunk(is_first=not records)
-            if chunk is None:
-                return False
-            try:
-                self._decoded = chunk.next_batch(partial(ConsumerRecord, *chunk.topic_partition))
-            except CorruptRecords:
-                if records:
-                    return False
-                raise
-            self._decoded_chunk = chunk
-            self._fetcher.advanced(chunk)
-        room = limit - len(records)
-        taken, left = self._decoded[:room], self._decoded[room:]
-        if self._deserializers == (None, None):
-            records += taken
-        elif (count := self._deserialize(taken, records)) < len(taken):
-            left = self._decoded[count:]
-        is_whole = len(left) + len(taken) == len(self._decoded)
-        self._decoded = left
-        return is_whole
-
-    def _deserialize(self, taken: list[ConsumerRecord], records: list[ConsumerRecord]) -> int:
-        """Append records up to the first that a deserializer refuses; returns their number. If it is the
-        first record of the poll, its error is raised and the position stays there.
-        """
-        key_of, value_of = self._deserializers
-        for count, record in enumerate(taken):
-            try:
-                key = record.key if key_of is None else key_of(record.key)
-                value = record.value if value_of is None else value_of(record.value)
-            except Exception:
-                if records:
-                    return count  # the next poll raises it
-                raise
-            records.append(msgspec.structs.replace(record, key=key, value=value))
-        return len(taken)
-
-    def _put_back(self) -> None:
-        """Return the rest of a batch to the fetcher, because the caller moves its position."""
-        if self._decoded:
-            first, self._decoded = self._decoded[0], []
-            if first.topic_partition in self._fetcher.assignment:
-                epoch = self._fetcher.consumed_epoch(first.topic_partition)
-                self._fetcher.seek(first.topic_partition, first.offset, epoch)
-
-    def _turn(self, deadline: Micros, *, is_polling: bool = False, has_records: bool = False) -> None:
-        """Send the machine's requests, wait until `deadline` for an answer or for the group, and process
-        the answers.
-
-        No answer is processed before the wait, because the caller has not seen its effect. While fetched
-        records wait for the caller, the group is not polled.
-        """
-        now = now_us()
-        self._network.raise_refusal()
-        self._send(now)
-        wake = self._fetcher.deadline(now)
-        deadline = deadline if wake is None else min(deadline, wake)
-        if self._group is not None and now < deadline:
-            self._group.wait(deadline, now, is_polling=is_polling)
-            deadline = now
-        for answer in self._network.poll(deadline):
-            if not isinstance(answer.token, Errand):
-                continue
-            message = answer.message
-            if isinstance(message, FetchResponse | ListOffsetsResponse | OffsetForLeaderEpochResponse):
-                self._fetcher.replied(answer.token, message, now_us())
-            else:
-                assert answer.error is not None
-                self._fetcher.failed(answer.token, answer.error, now_us())
-        if self._group is not None and not has_records:
-            if is_polling:
-                self._group.rebalance()
-            self._group.find_positions()
-        self._send(now_us())
-
-    def _send(self, now: Micros) -> None:
-        if self._settings.reset_duration_ms is not None:
-            self._fetcher.wall_ms = instant().wall_ms
-        for errand in self._fetcher.errands(now, self._network.is_ready):
-            try:
-                self._network.send(errand.node, errand.request, errand, version_max=errand.version_max)
-            except UnsupportedByBroker as error:
-                self._fetcher.failed(errand, error, now)

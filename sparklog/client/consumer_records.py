@@ -1,16 +1,17 @@
 """The values that a consumer returns: records, or whole batches."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Generic, NamedTuple
 
 import msgspec
 
 from sparklog.client.chunk import Chunk
+from sparklog.client.typed import KeyOut, ValueOut
 from sparklog.model import TopicPartition
 from sparklog.record.batch import read_header
 
 
-class ConsumerRecord(msgspec.Struct, gc=False, frozen=True):
+class ConsumerRecord(msgspec.Struct, Generic[KeyOut, ValueOut], gc=False, frozen=True):
     """One record; the timestamp in ms of Unix time, -1 for none. Key and value are the results of the
     deserializers, if there are any.
     """
@@ -19,8 +20,8 @@ class ConsumerRecord(msgspec.Struct, gc=False, frozen=True):
     partition: int
     offset: int
     timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
+    key: KeyOut
+    value: ValueOut
     headers: tuple[tuple[str, bytes | None], ...]
 
     @property
@@ -28,6 +29,8 @@ class ConsumerRecord(msgspec.Struct, gc=False, frozen=True):
         """The partition of the record."""
         return TopicPartition(self.topic, self.partition)
 
+
+Record = ConsumerRecord
 
 Deserializer = Callable[[bytes | None], object]
 ConsumerInterceptor = Callable[[list[ConsumerRecord]], list[ConsumerRecord]]
@@ -62,3 +65,24 @@ def batches_of(chunk: Chunk) -> list[FetchedBatches]:
         FetchedBatches(chunk.topic_partition, run, chunk.high_watermark, *ends)
         for run, *ends in zip(runs, starts, limits, strict=True)
     ]
+
+
+def deserialize(
+    key_of: Deserializer | None,
+    value_of: Deserializer | None,
+    taken: list[ConsumerRecord],
+    records: list[ConsumerRecord],
+) -> int:
+    """Append records up to the first that a deserializer refuses to `records`; returns their number. If it is
+    the first record of the poll, its error is raised and the position stays there.
+    """
+    for count, record in enumerate(taken):
+        try:
+            key = record.key if key_of is None else key_of(record.key)
+            value = record.value if value_of is None else value_of(record.value)
+        except Exception:
+            if records:
+                return count  # the next poll raises it
+            raise
+        records.append(msgspec.structs.replace(record, key=key, value=value))
+    return len(taken)

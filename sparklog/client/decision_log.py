@@ -18,6 +18,7 @@ from typing import Final, NamedTuple, Self
 from msgspec.structs import replace
 
 from sparklog.client.admin import EARLIEST, LATEST, Admin, ItemsFailed, NewTopic
+from sparklog.client.clock import instant, now_us
 from sparklog.client.decisions import (
     PARTITION_COUNT,
     RECORD_BYTES_MAX,
@@ -38,7 +39,6 @@ from sparklog.client.ranges import RangeReader
 from sparklog.client.settings import ClientSettings
 from sparklog.client.transaction_errors import of_batch
 from sparklog.client.transaction_states import ProducerIdentity
-from sparklog.client.transport import instant, now_us
 from sparklog.client.writer import BatchWriter
 from sparklog.errors import BrokerError, ErrorCode, SettingsError, SparklogError
 from sparklog.model import Micros, TopicPartition

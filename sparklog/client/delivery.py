@@ -6,6 +6,7 @@ from typing import Final, Protocol
 
 from sparklog.client.cluster import NO_NODE, Cluster
 from sparklog.client.connection import Answer, UnsupportedByBroker
+from sparklog.client.logs import Reports
 from sparklog.client.membership import Errand
 from sparklog.client.outbound import Outbound
 from sparklog.client.outbound_batch import Done, Shipment
@@ -24,6 +25,9 @@ class Exchange(Protocol):
 
     @property
     def cluster(self) -> Cluster: ...
+
+    @property
+    def reports(self) -> Reports: ...
 
     def now(self) -> Micros: ...
 
@@ -77,6 +81,8 @@ def deliver(network: Exchange, outbound: Outbound, deadline: Micros) -> list[Don
             else:
                 assert answer.error is not None
                 done += outbound.failed(answer.token, answer.error, now)
+    while outbound.retried:
+        network.reports.retried(*outbound.retried.popleft(), now)
     # The replies have made room in flight: fill it now, because the next call may come late.
     done += ship(network, outbound, network.now())
     if transaction is not None:

@@ -3,6 +3,13 @@
 from sparklog.errors import ConnectionFailed, ErrorCode, SparklogError
 from sparklog.model import TopicPartition
 
+FORKED = "this client belongs to the parent process: make one of the child's own"
+
+
+def not_pickled(kind: str) -> TypeError:
+    """The error of an attempt to pickle a client."""
+    return TypeError(f"a {kind} has connections and cannot be pickled: make one in each process")
+
 
 class BufferExhausted(SparklogError):
     """`max_block_ms` passed before `buffer_memory` had room for a record, or before the topic's partitions

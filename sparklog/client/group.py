@@ -1,27 +1,26 @@
-"""The thread that keeps a consumer in its group while the user's code runs.
+"""What keeps a consumer in its group while the user's code runs: `GroupTurns` drives `membership_group.Group`
+over connections of its own, turned by `GroupThread` here, or by an event loop (`async_consumer.py`).
 
-It drives `membership_group.Group` over connections of its own.
-
-The user's thread calls the machine under `lock`, and wakes this thread by `wake`; it waits at `changed` for
-the result. No thread waits for the network, and no user code runs, while the lock is held.
+The user's thread calls the machine under `lock`, and wakes the group's thread by `wake`; it waits at
+`changed` for the result. No thread waits for the network, and no user code runs, while the lock is held.
 """
 
 import threading
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from contextlib import AbstractContextManager
+from typing import Final, NamedTuple, Protocol
 
+from sparklog.client.clock import entropy, now_us
 from sparklog.client.connection import UnsupportedByBroker
 from sparklog.client.membership import Errand
 from sparklog.client.membership_group import Group
-from sparklog.client.membership_offsets import Job
 from sparklog.client.settings import ClientSettings
-from sparklog.client.transport import Network, entropy, now_us
+from sparklog.client.transport import Network
 from sparklog.errors import BrokerError, ConnectionFailed, ErrorCode, SparklogError
 from sparklog.model import Micros
 
-_IN_FLIGHT_MAX: Final = 100
+IN_FLIGHT_MAX: Final = 100
 _SLEEP_US_MAX: Final = 60_000_000
-_DEFAULT_WAIT_US: Final = 30_000_000
 
 
 class _Unsent(NamedTuple):
@@ -29,95 +28,18 @@ class _Unsent(NamedTuple):
     deadline: Micros
 
 
-class GroupThread:
-    """The background thread of one group membership. Invariant: every errand of the group is reported once,
-    by `replied` or `failed`, unless the thread has ended.
+class GroupTurns:
+    """Exchanges the requests and replies of one group membership. Invariant: every errand of the group is
+    reported once, by `replied` or `failed`.
     """
 
-    def __init__(self, settings: ClientSettings, tell_user: Callable[[], None]) -> None:
-        self.lock = threading.Lock()
-        self.changed = threading.Condition(self.lock)
+    def __init__(self, settings: ClientSettings, network: Network) -> None:
         self.group = Group(settings, entropy)
-        self._tell_user = tell_user
-        self._network = Network(settings, can_be_woken=True, in_flight_max=_IN_FLIGHT_MAX)
-        self._network.allow_auto_create = False
+        self._network = network
+        network.allow_auto_create = False
         self._unsent: list[_Unsent] = []
-        self._is_stopped = False
-        self._crash: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="sparklog-group", daemon=True)
 
-    def start(self) -> None:
-        """Start the thread; from now on it may call `tell_user`."""
-        self._thread.start()
-
-    @property
-    def has_crashed(self) -> bool:
-        """Whether the thread has ended with an exception."""
-        return self._crash is not None
-
-    def wake(self) -> None:
-        """Wake the thread after a call of the machine, so that it sends the machine's requests."""
-        self._network.wake()
-
-    def check(self) -> None:
-        """Raise the exception that ended the thread, if any."""
-        if self._crash is not None:
-            raise SparklogError(
-                f"the thread that keeps the group has failed: {self._crash!r}"
-            ) from self._crash
-
-    def wait_for(self, is_true: Callable[[], bool], deadline: Micros) -> bool:
-        """Wait until the condition of the machine holds, at most until `deadline`; returns whether it does.
-        `lock` is held.
-        """
-        while not is_true():
-            self.check()
-            left = deadline - now_us()
-            if left <= 0:
-                return False
-            self.changed.wait(left / 1e6)
-        return True
-
-    def finish(self, job: Job) -> None:
-        """Wait for a job, which ends by its own deadline; raises its error."""
-        self.wake()
-        with self.lock:
-            self.wait_for(lambda: job.is_done, Micros(job.deadline + _DEFAULT_WAIT_US))
-        if job.error is not None:
-            raise job.error
-
-    def stop(self, deadline: Micros) -> None:
-        """Send the last requests (the member is leaving), until `deadline` at the latest, and end
-        the thread.
-        """
-        with self.lock:
-            if self._crash is None:
-                self._network.wake()
-                self.wait_for(lambda: self.group.member.has_left and self.group.offsets.is_idle, deadline)
-            self._is_stopped = True
-        if self._crash is None:
-            self._network.wake()
-        self._thread.join()
-
-    # -- inside ----------------------------------------------------------------------------------------------
-
-    def _run(self) -> None:
-        try:
-            while not self._is_stopped:
-                with self.lock:
-                    until = self._turn()
-                    self.changed.notify_all()
-                self._tell_user()
-                self._network.wait(until)
-        except BaseException as error:  # the user's thread raises it
-            with self.lock:
-                self._crash = error
-                self.changed.notify_all()
-            self._tell_user()
-        finally:
-            self._network.close()
-
-    def _turn(self) -> Micros:
+    def turn(self) -> Micros:
         """Send, process the replies, send again; returns the time of the next turn."""
         self._send()
         now = now_us()
@@ -177,3 +99,103 @@ class GroupThread:
             )
             return True
         return False
+
+
+class Keeper(Protocol):
+    """Keeps the membership of a consumer: a thread, or an event loop."""
+
+    @property
+    def lock(self) -> AbstractContextManager[object]:
+        """Held while the machine is used."""
+
+    @property
+    def group(self) -> Group:
+        """The machine."""
+
+    @property
+    def has_crashed(self) -> bool:
+        """Whether no more turns run, because of an exception."""
+
+    def start(self) -> None:
+        """Begin the turns."""
+
+    def wake(self) -> None:
+        """Run a turn soon, after a call of the machine."""
+
+    def check(self) -> None:
+        """Raise the exception that ended the turns, if any."""
+
+    def stop(self) -> None:
+        """End the turns, and close the connections."""
+
+
+class GroupThread:
+    """The background thread of one group membership."""
+
+    def __init__(self, settings: ClientSettings, tell_user: Callable[[], None]) -> None:
+        self.lock = threading.Lock()
+        self.changed = threading.Condition(self.lock)
+        self._tell_user = tell_user
+        self._network = Network(settings, can_be_woken=True, in_flight_max=IN_FLIGHT_MAX)
+        self._turns = GroupTurns(settings, self._network)
+        self.group = self._turns.group
+        self._is_stopped = False
+        self._crash: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="sparklog-group", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread; from now on it may call `tell_user`."""
+        self._thread.start()
+
+    @property
+    def has_crashed(self) -> bool:
+        """Whether the thread has ended with an exception."""
+        return self._crash is not None
+
+    def wake(self) -> None:
+        """Wake the thread after a call of the machine, so that it sends the machine's requests."""
+        self._network.wake()
+
+    def check(self) -> None:
+        """Raise the exception that ended the thread, if any."""
+        if self._crash is not None:
+            raise SparklogError(
+                f"the thread that keeps the group has failed: {self._crash!r}"
+            ) from self._crash
+
+    def wait_for(self, is_true: Callable[[], bool], deadline: Micros) -> bool:
+        """Wait until the condition of the machine holds, at most until `deadline`; returns whether it does.
+        `lock` is held. Ends at a crash too.
+        """
+        while not is_true() and self._crash is None:
+            left = deadline - now_us()
+            if left <= 0:
+                return False
+            self.changed.wait(left / 1e6)
+        return self._crash is None
+
+    def stop(self) -> None:
+        """End the thread."""
+        with self.lock:
+            self._is_stopped = True
+        if self._crash is None:
+            self._network.wake()
+        self._thread.join()
+
+    # -- inside ----------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while not self._is_stopped:
+                with self.lock:
+                    until = self._turns.turn()
+                    self.changed.notify_all()
+                self._tell_user()
+                self._network.wait(until)
+        except BaseException as error:  # the user's thread raises it
+            with self.lock:
+                self._crash = error
+                self.changed.notify_all()
+            self._tell_user()
+        finally:
+            self._network.close()

@@ -3,10 +3,12 @@
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
+from sparklog.client.clock import now_us
 from sparklog.client.cluster import NO_NODE
 from sparklog.client.failures import UnknownTopic
 from sparklog.client.settings import ISOLATION_LEVELS, IsolationLevel
-from sparklog.client.transport import Network, now_us
+from sparklog.client.topic_wait import wait_for_topic
+from sparklog.client.transport import Network
 from sparklog.errors import BrokerError, ConnectionFailed, ErrorCode, RequestTimeout, code_of
 from sparklog.model import Micros, NodeId, TopicPartition
 from sparklog.wire.messages.delete_records import (
@@ -108,7 +110,7 @@ def _of_leaders(
         topics = dict.fromkeys(partition.topic for partition in wanted)
         network.cluster.want(topics)  # one request for all of them
         for topic in topics:
-            network.wait_for_topic(topic, deadline, is_patient=False)
+            wait_for_topic(network, topic, deadline, is_patient=False)
         if any(_is_beyond(network, partition) for partition in wanted):
             _look_again(network, deadline)  # partitions may have been added since
         while missing := [partition for partition in wanted if partition not in told]:

@@ -18,6 +18,7 @@ In a transaction, id and epoch are those of `Transaction`, to which every partit
 batch is reported. The waiting batches then fail too, because none of them may be committed.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -56,6 +57,7 @@ IN_FLIGHT_PER_PARTITION_MAX: Final = 5
 """Brokers keep the last five batches of a producer: with more in flight they could not detect duplicates."""
 
 _MS: Final = 1000
+_RETRIES_TOLD_MAX: Final = 16
 
 # The broker does not have the batches before: either an earlier batch failed as well, or its producer state
 # is lost.
@@ -98,6 +100,8 @@ class Outbound:
         self._is_asking = False
         self._ask_attempts = 0
         self._ask_not_before = Micros(0)
+        self.retried: deque[tuple[TopicPartition, SparklogError]] = deque(maxlen=_RETRIES_TOLD_MAX)
+        """The batches returned last, to be sent again, and why; the caller takes them for its log."""
         self.unfinished = 0
         """Batches added and not done."""
 
@@ -347,6 +351,8 @@ class Outbound:
             self._settle(line)
             return done
         error = BrokerError(code, answer.error_message or _said_of_records(answer))
+        if code is ErrorCode.MESSAGE_TOO_LARGE and batch.record_count > 1:
+            error = BrokerError(code, "batch.size must be at most the max.message.bytes of the topic")
         if self.transaction is not None and code in _SEQUENCE_LOST:
             # A batch after a failed one has no sequence that the broker accepts: it fails too.
             is_behind = code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and batch.sequence != line.acknowledged
@@ -387,6 +393,7 @@ class Outbound:
             )
         else:
             line.returned.append(batch)
+            self.retried.append((batch.topic_partition, error))
             line.not_before = (
                 now if self._has_new_leader(batch) else self._after_backoff(now, batch.attempts - 1)
             )

@@ -2,26 +2,19 @@
 written.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
 import msgspec
 
 from sparklog.client.accumulator import Gathering
-from sparklog.client.outbound_batch import Done, OutboundBatch
+from sparklog.client.intake import Run
+from sparklog.client.outbound_batch import OutboundBatch
 from sparklog.errors import SparklogError
 from sparklog.model import Micros, TopicPartition
-from sparklog.record.batch import Headers
+from sparklog.record.batch import Content, Headers
 
-
-class Deliverer(Protocol):
-    """The producer as a promise uses it."""
-
-    def _wait_for(self, batch: Gathering, timeout: float | None) -> Done:
-        """Wait (seconds) until a batch is done; raises RequestTimeout."""
-
-    def _call_when_done(self, batch: Gathering, callback: Callable[[], None]) -> bool:
-        """Whether the callback will be called; if not, the batch is done already."""
+Serializer = Callable[[object], bytes | None]
 
 
 class RecordMetadata(NamedTuple):
@@ -53,65 +46,37 @@ class ProducerInterceptor(Protocol):
     def on_acknowledgement(self, metadata: RecordMetadata | None, error: SparklogError | None) -> None: ...
 
 
-class Delivery:
-    """The promise of one record's delivery; has the methods of a `concurrent.futures.Future`."""
+class WrittenRange(NamedTuple):
+    """Records `[offset, offset + record_count)`; offset -1 if the broker does not return it."""
 
-    __slots__ = ("_batch", "_index", "_producer", "_timestamp_ms")
-
-    def __init__(self, producer: "Deliverer", batch: Gathering, index: int, timestamp_ms: int) -> None:
-        self._producer = producer
-        self._batch = batch
-        self._index = index
-        self._timestamp_ms = timestamp_ms
-
-    def done(self) -> bool:
-        """Whether the record is acknowledged or given up."""
-        return self._batch.done is not None
-
-    def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Wait (seconds) for the acknowledgement; raises the delivery error, or RequestTimeout if that is
-        not known yet.
-        """
-        error = self.exception(timeout)
-        if error is not None:
-            raise error
-        metadata = self.metadata()
-        assert metadata is not None
-        return metadata
-
-    def exception(self, timeout: float | None = None) -> SparklogError | None:
-        """Wait (seconds) and return the delivery error, None for success; raises RequestTimeout if that is
-        not known yet.
-        """
-        done = self._producer._wait_for(self._batch, timeout)
-        return done.error
-
-    def metadata(self) -> RecordMetadata | None:
-        """The place of the record; None while it is not known, or if the record failed."""
-        done = self._batch.done
-        if done is None or done.error is not None:
-            return None
-        offset = done.base_offset + self._index if done.base_offset >= 0 else -1
-        timestamp = done.log_append_time_ms if done.log_append_time_ms >= 0 else self._timestamp_ms
-        return RecordMetadata(self._batch.topic_partition, offset, timestamp)
-
-    def add_done_callback(self, callback: "Callable[[Delivery], None]") -> None:
-        """Call the function once the record is done, at once if it is already; see `Producer` for
-        the thread.
-        """
-        if not self._producer._call_when_done(self._batch, lambda: callback(self)):
-            callback(self)
+    topic_partition: TopicPartition
+    offset: int
+    record_count: int
 
 
-def as_bytes(given: object) -> bytes | None:
-    """The bytes of a value that needs no serializer; raises TypeError for others."""
-    if given is None or isinstance(given, bytes):
-        return given
-    if isinstance(given, str):
-        return given.encode()
-    if isinstance(given, bytearray | memoryview):
-        return bytes(given)
-    raise TypeError(f"{type(given).__name__} is neither bytes nor text: give the producer a serializer")
+def metadata_of(batch: Gathering, index: int, timestamp_ms: int) -> RecordMetadata | None:
+    """The place of a record of a batch; None while it is not known, or if the record failed."""
+    done = batch.done
+    if done is None or done.error is not None:
+        return None
+    offset = done.base_offset + index if done.base_offset >= 0 else -1
+    timestamp = done.log_append_time_ms if done.log_append_time_ms >= 0 else timestamp_ms
+    return RecordMetadata(batch.topic_partition, offset, timestamp)
+
+
+def range_of(run: Run) -> WrittenRange:
+    """The place of acknowledged records."""
+    done = run.batch.done
+    assert done is not None
+    offset = done.base_offset + run.first if done.base_offset >= 0 else -1
+    return WrittenRange(run.batch.topic_partition, offset, run.record_count)
+
+
+def listed(given: Iterable[object], serialize: Callable[[object], bytes | None] | None) -> list[Content]:
+    """The contents of records, serialized if there is a serializer."""
+    if serialize is not None:
+        return [serialize(one) for one in given]
+    return given if type(given) is list else list(given)  # type: ignore[arg-type]  # the kernel checks each
 
 
 def nothing_of(batch: Gathering) -> OutboundBatch:

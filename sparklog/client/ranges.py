@@ -10,13 +10,15 @@ from types import TracebackType
 from typing import Final, Self
 
 from sparklog.client.chunk import Aborted, whole_batches, without_aborted
+from sparklog.client.clock import now_us
 from sparklog.client.cluster import NO_NODE
 from sparklog.client.failures import CorruptRecords, OffsetOutOfRange, TopicMadeAnew, UnknownTopic
 from sparklog.client.fetch_session import VERSION_BEFORE_TOPIC_IDS
 from sparklog.client.near_replicas import NearReplicas
 from sparklog.client.offsets import EARLIEST, LATEST, list_offsets
 from sparklog.client.settings import ISOLATION_LEVELS, ClientSettings, IsolationLevel
-from sparklog.client.transport import Network, now_us
+from sparklog.client.topic_wait import wait_for_topic
+from sparklog.client.transport import Network
 from sparklog.errors import BrokerError, ErrorCode, RequestTimeout, SparklogError, code_of
 from sparklog.model import ZERO_UUID, Micros, NodeId, TopicPartition, Uuid
 from sparklog.wire.messages.fetch import (
@@ -130,7 +132,7 @@ class RangeReader:
         network, deadline = self._network, self._deadline()
         for looks_left in reversed(range(LOOKS_MAX)):
             try:
-                network.wait_for_topic(topic_partition.topic, deadline, is_patient=False)
+                wait_for_topic(network, topic_partition.topic, deadline, is_patient=False)
                 self._require(topic_partition, topic_id)
                 return
             except UnknownTopic:

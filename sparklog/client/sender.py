@@ -9,11 +9,12 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from sparklog.client.accumulator import Gathering
+from sparklog.client.clock import entropy, now_us
 from sparklog.client.failures import ClientClosed
 from sparklog.client.outbound_batch import Done
 from sparklog.client.sending import Sending
 from sparklog.client.settings import ClientSettings
-from sparklog.client.transport import Network, entropy, now_us
+from sparklog.client.transport import Network
 from sparklog.client.turns import WITHOUT_LIMIT, Step, Steps, Turns
 from sparklog.errors import SparklogError
 from sparklog.model import Micros
@@ -126,7 +127,7 @@ class Sender:
         if self._sending.publish():
             self.turns.published(threading.get_ident())
 
-    def _call(self, callback: Callable[[], None]) -> None:
+    def _call(self, callback: Callable[[], object]) -> None:
         self.lock.release()
         try:
             callback()

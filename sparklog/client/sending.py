@@ -30,6 +30,10 @@ _SLEEP_US_MAX: Final = 60_000_000
 class ProducerNetwork(Exchange, Protocol):
     """The network of a producer."""
 
+    @property
+    def trouble(self) -> SparklogError | None:
+        """The last error of a connection, if no connection is established."""
+
     def next_event(self, until: Micros, now: Micros) -> Micros:
         """The time at which the network has work without an event, `until` at the latest."""
 
@@ -52,7 +56,7 @@ class Sending:
         self.outbound = Outbound(settings, network.cluster, entropy)
         self.transaction = self.outbound.transaction
         self.is_stuck = False
-        self.callbacks: deque[Callable[[], None]] = deque()
+        self.callbacks: deque[Callable[[], object]] = deque()
         self._settings = settings
         self._codec = Codec[settings.compression_type.upper()]
         self._network = network
@@ -79,8 +83,11 @@ class Sending:
         with self._lock:
             late = self.accumulator.expired(Micros(now - self._settings.delivery_timeout_ms * _MS))
         for batch in late:
+            trouble = self._network.trouble
+            why = "" if trouble is None else f"{trouble}: "
             error = DeliveryFailed(
-                batch.topic_partition, "the record was not sent to its leader within delivery_timeout_ms"
+                batch.topic_partition,
+                f"{why}the record was not sent to its leader within delivery_timeout_ms",
             )
             self.outbound.failed_elsewhere(error)
             self._finished.append((batch, Done(nothing_of(batch), error=error)))
@@ -115,7 +122,7 @@ class Sending:
         self._finished.clear()
         return True
 
-    def call(self, run: Callable[[Callable[[], None]], None]) -> None:
+    def call(self, run: Callable[[Callable[[], object]], None]) -> None:
         """Run the callbacks in order, with the lock released meanwhile."""
         if self._is_calling:
             return

@@ -14,11 +14,12 @@ positions, validation or resets.
 from collections.abc import Mapping
 from typing import Final
 
+from sparklog.client.clock import now_us
 from sparklog.client.cluster import NO_NODE
 from sparklog.client.connection import Answer
 from sparklog.client.fetch_session import VERSION_BEFORE_TOPIC_IDS, FetchSession, Wanted
 from sparklog.client.settings import ISOLATION_LEVELS, ClientSettings
-from sparklog.client.transport import Network, now_us
+from sparklog.client.transport import Network
 from sparklog.errors import BrokerError, ErrorCode, code_of
 from sparklog.model import Micros, NodeId, TopicPartition, Uuid
 from sparklog.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData

@@ -1,5 +1,9 @@
 """The streams of one client: plain, or with TLS by `security.protocol`."""
 
+import socket
+from collections.abc import Callable
+from typing import Any
+
 from sparklog.client.settings import ClientSettings
 from sparklog.client.stream import Address, PlainStream, Stream
 
@@ -30,3 +34,19 @@ class Streams:
             send_buffer=self._send_buffer,
             receive_buffer=self._receive_buffer,
         )
+
+
+Resolved = list[Any] | OSError
+"""The result of `socket.getaddrinfo`, or why a name has none."""
+Resolve = Callable[[str, int, Callable[[Resolved], None]], None]
+"""(host, port, told) looks up a name and calls `told`."""
+
+
+def resolve(host: str, port: int, told: Callable[[Resolved], None]) -> None:
+    """Look up a name, and wait for the result."""
+    try:
+        told(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+    except OSError as error:
+        told(error)
+    except UnicodeError as error:  # a label of the name is empty or too long
+        told(OSError(str(error)))

@@ -7,28 +7,27 @@ a thread waits only in `poll` and in `wait`, which another thread ends by `wake`
 
 import os
 import selectors
-import socket
-import time
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, NoReturn, Self, TypeVar
 
+from sparklog.client.clock import entropy, now_us
 from sparklog.client.cluster import NO_NODE, Cluster
 from sparklog.client.connection import Answer, Connection, State, broken
-from sparklog.client.failures import AuthenticationFailed, BrokerGone, ClientClosed, UnknownTopic
+from sparklog.client.failures import FORKED, AuthenticationFailed, BrokerGone, ClientClosed, not_pickled
 from sparklog.client.frames import ReceiveBuffers
 from sparklog.client.link import Link
+from sparklog.client.logs import Reports
 from sparklog.client.settings import ClientSettings
-from sparklog.client.streams import Streams
+from sparklog.client.streams import Resolve, Resolved, Streams, resolve
 from sparklog.client.waker import Waker
 from sparklog.errors import (
     BrokerError,
     ConnectionFailed,
     DecodeError,
-    ErrorCode,
     RequestTimeout,
     SparklogError,
 )
-from sparklog.model import Instant, Micros, Millis, NodeId
+from sparklog.model import Micros, NodeId
 from sparklog.wire.messages.metadata import MetadataResponse
 from sparklog.wire.schema import Message
 
@@ -39,21 +38,6 @@ _OPENING_US: Final = 1_000_000
 """A connection that takes longer to open does not keep back a request that any broker answers."""
 _NEVER: Final = Micros(1 << 62)
 _CONNECTING: Final = State.CONNECTING  # Reading an enum member through its class costs as much as two calls.
-
-
-def now_us() -> Micros:
-    """The clock for deadlines."""
-    return Micros(time.monotonic_ns() // 1000)
-
-
-def entropy(size: int) -> bytes:
-    """Random bytes for the machines, which have no source of their own."""
-    return os.urandom(size)
-
-
-def instant() -> Instant:
-    """The clock for deadlines and the time of day."""
-    return Instant(now_us(), Millis(time.time_ns() // 1_000_000))
 
 
 class Network:
@@ -84,10 +68,17 @@ class Network:
         """The end of the last `poll`: the caller may have met a back-off that ended since."""
         self._last_error: SparklogError | None = None
         self._is_closed = False
+        self.reports = Reports(settings.client_id)
+        self._pid = os.getpid()
         self._streams = Streams(settings)
+        self.resolve: Resolve = resolve  # a loop has one that does not wait
         self._waker = Waker(self._selector) if can_be_woken else None
 
     now = staticmethod(now_us)
+
+    def fileno(self) -> int:
+        """The descriptor of the selector, which is readable when `poll` has something to do."""
+        return self._selector.fileno()  # those of epoll and kqueue have one
 
     # -- sending ---------------------------------------------------------------------------------------------
 
@@ -144,6 +135,15 @@ class Network:
         """The last error of a connection."""
         return self._last_error
 
+    @property
+    def trouble(self) -> SparklogError | None:
+        """The last error of a connection, if no connection is established."""
+        return None if self._is_connected else self._last_error
+
+    @property
+    def _is_connected(self) -> bool:
+        return any(link.connection.state is State.READY for link in self._links.values())
+
     def anyone(self) -> NodeId:
         """A broker that is ready; NO_NODE if none is, and then a connection is started.
 
@@ -187,7 +187,7 @@ class Network:
                         self.send(target, message, token, timeout_us=max(0, wait), version_max=version_max)
                         is_sent = True
                     elif now_us() >= deadline:
-                        raise self._not_in_time("broker that answers")
+                        raise self.not_in_time("broker that answers")
                     elif self.cluster.has_left(target):
                         raise BrokerGone(f"broker {target} is not in the cluster any more")
                 for answer in self.poll(deadline):
@@ -199,7 +199,7 @@ class Network:
                         assert isinstance(answer.message, reply)
                         return answer.message
         finally:
-            self._answers = others + self._answers
+            self.put_back(others)
 
     # -- waiting ---------------------------------------------------------------------------------------------
 
@@ -207,6 +207,7 @@ class Network:
         """Wait for answers until `deadline`, which may be past; may return early without any."""
         if self._is_closed:
             raise ClientClosed("the client is closed")
+        self.check_process()
         now = now_us()
         self._ask_metadata(now)
         until = self.next_event(deadline, self._polled)
@@ -223,8 +224,9 @@ class Network:
                 self._flush(link)
             if events & selectors.EVENT_READ and link.stream is not None:
                 self._readable(link)
-        self._expire(now_us())
-        self._polled = now_us()
+        self._polled = now = now_us()
+        self._expire(now)
+        self.reports.looked(self._last_error, self.settings.bootstrap_servers, now)
         answers, self._answers = self._answers, []
         return answers
 
@@ -250,9 +252,7 @@ class Network:
             else:  # another broker may be tried; if there is none, a reply makes room
                 others = (node for node in self.cluster.brokers if node not in self._links)
                 times += [max(metadata, self.cluster.reachable_from(node)) for node in others]
-        reach = self.cluster.next_reach(now)
-        if reach is not None:
-            times.append(reach)
+        times += [due for due in (self.cluster.next_reach(now), self.reports.deadline()) if due is not None]
         return min(times)
 
     def wait(self, until: Micros) -> None:
@@ -261,36 +261,17 @@ class Network:
             if key.data is None and self._waker is not None:
                 self._waker.drain()
 
+    def put_back(self, answers: list[Answer]) -> None:
+        """Leave answers for the next `poll`."""
+        self._answers = answers + self._answers
+
     def rest(self, wait_us: int) -> None:
         """Poll for that long; replies stay for the next `poll`."""
         until = Micros(now_us() + wait_us)
         others: list[Answer] = []
         while now_us() < until:
             others += self.poll(until)
-        self._answers = others + self._answers
-
-    def wait_for_topic(self, topic: str, deadline: Micros, *, is_patient: bool = True) -> None:
-        """Return when the partitions of a topic are known; raises UnknownTopic, BrokerError, or
-        ConnectionFailed or RequestTimeout at `deadline`.
-
-        A patient caller, whose topic may be created soon, repeats the request for an unknown topic.
-        """
-        self.cluster.want([topic])
-        others: list[Answer] = []
-        try:
-            while topic not in self.cluster.topics:
-                self.raise_refusal()
-                is_late = now_us() >= deadline
-                code = self.cluster.errors.get(topic)
-                if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and (is_late or not is_patient):
-                    raise UnknownTopic(f"there is no topic {topic!r}")
-                if code is not None and (is_late or not code.is_retriable):
-                    raise BrokerError(code, f"topic {topic!r}")
-                if is_late:
-                    raise self._not_in_time(f"metadata of topic {topic!r}")
-                others += self.poll(deadline)
-        finally:
-            self._answers = others + self._answers
+        self.put_back(others)
 
     def wake(self) -> None:
         """End a `wait` in another thread, or the next one if none is under way."""
@@ -308,6 +289,19 @@ class Network:
         if self._waker is not None:
             self._waker.close()
 
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is a child of the process that opened the connections."""
+        return os.getpid() != self._pid
+
+    def check_process(self) -> None:
+        """Raise ClientClosed in a child process: it would take bytes away from its parent."""
+        if self.is_forked:
+            raise ClientClosed(FORKED)
+
+    def __reduce__(self) -> NoReturn:
+        raise not_pickled("client")
+
     def __enter__(self) -> Self:
         return self
 
@@ -324,7 +318,8 @@ class Network:
         with self._waker.deaf():  # wake-ups are left for `wait`: here they would end each sleep
             return self._selector.select(timeout_s)
 
-    def _not_in_time(self, what: str) -> SparklogError:
+    def not_in_time(self, what: str) -> SparklogError:
+        """The error of a wait that has lasted too long."""
         if self._last_error is not None:
             return ConnectionFailed(f"no {what} in time; last trouble: {self._last_error}")
         return RequestTimeout(f"no {what} in time")
@@ -347,6 +342,7 @@ class Network:
 
     def _connect(self, node: NodeId, now: Micros) -> None:
         broker = self.cluster.brokers[node]
+        self.reports.connecting(now, has_others=self._is_connected)
         connection = Connection(
             client_id=self.settings.client_id,
             in_flight_max=self._in_flight_max,
@@ -355,13 +351,16 @@ class Network:
         )
         link = Link(node, broker, connection, Micros(now + self.cluster.setup_timeout_us(node)), now)
         self._links[node] = link
-        try:
-            found = socket.getaddrinfo(broker.host, broker.port, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError) as error:  # UnicodeError: a label of the name is empty or too long
-            self._fail(link, broken(f"cannot find {broker.host}: {error}"))
+        self.resolve(broker.host, broker.port, lambda found: self._resolved(link, found))
+
+    def _resolved(self, link: Link, found: Resolved) -> None:
+        if self._links.get(link.node) is not link:
+            return  # given up, or closed, meanwhile
+        if isinstance(found, OSError):
+            self._fail(link, broken(f"cannot find {link.broker.host}: {found}"))
             return
         link.addresses = [(family, address) for family, _, _, _, address in found]
-        self._try_next_address(link, broken(f"{broker.host} has no address"))
+        self._try_next_address(link, broken(f"{link.broker.host} has no address"))
 
     def _try_next_address(self, link: Link, error: SparklogError) -> None:
         self._detach(link)
@@ -419,7 +418,8 @@ class Network:
                 buffer = connection.buffer()
                 size = stream.recv_into(buffer)
                 if size == 0 and connection.state is State.READY and connection.in_flight == 0:
-                    self._drop(link)  # brokers close idle connections
+                    self.reports.closed(link.address, now_us())  # brokers close idle connections
+                    self._drop(link)
                     return
                 if size == 0:
                     self._fail(link, broken("the broker closed the connection"))
@@ -431,6 +431,7 @@ class Network:
                     self._flush(link)  # the handshake may continue
                     if connection.state is State.READY:
                         connection.begin_lifetime(now_us(), entropy(1)[0])
+                        self.reports.connected(link.address, now_us())
                         self.cluster.connected(link.node)
                         self.cluster.features_told(connection.features, connection.features_epoch)
                 if size < len(buffer):
@@ -477,6 +478,7 @@ class Network:
         """Close a connection: its requests fail, and the next one is started after a back-off."""
         now = now_us()
         self._last_error = error
+        self.reports.failed(link.address, error, now, was_ready=link.connection.state is State.READY)
         self._drop(link)
         self.cluster.connect_failed(link.node, now)
         for answer in link.connection.closed(error, now):

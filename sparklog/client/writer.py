@@ -4,14 +4,16 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self
 
+from sparklog.client.clock import entropy, now_us
 from sparklog.client.delivery import deliver
 from sparklog.client.failures import RecordTooLarge, UnknownTopic
 from sparklog.client.outbound import Outbound
 from sparklog.client.outbound_batch import Done, OutboundBatch
 from sparklog.client.settings import ClientSettings
+from sparklog.client.topic_wait import wait_for_topic
 from sparklog.client.transaction import Transaction
 from sparklog.client.transaction_states import Operation, ProducerIdentity
-from sparklog.client.transport import Network, entropy, now_us
+from sparklog.client.transport import Network
 from sparklog.errors import RequestTimeout, SettingsError, SparklogError
 from sparklog.model import Micros, TopicPartition
 from sparklog.wire.messages.describe_configs import (
@@ -58,7 +60,7 @@ class BatchWriter:
         """The number of partitions of a topic (created, if the cluster allows it); raises UnknownTopic after
         `max_block_ms`.
         """
-        self._network.wait_for_topic(topic, Micros(now_us() + self._settings.max_block_ms * 1000))
+        wait_for_topic(self._network, topic, Micros(now_us() + self._settings.max_block_ms * 1000))
         return len(self._network.cluster.topics[topic].partitions)
 
     def message_bytes_max(self, topic: str) -> int | None:

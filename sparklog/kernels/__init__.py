@@ -1,6 +1,6 @@
 """Compiled functions over buffers and their pure-Python counterparts; only this file chooses between the two.
 
-`from sparklog.kernels import codec, scan, walk, columns, clean, avro` gives the modules that
+`from sparklog.kernels import codec, scan, walk, columns, clean, avro, gather` gives the modules that
 `SPARKLOG_KERNELS` chooses: `auto` (compiled if built, else the reference), `compiled` or `reference`. With
 `compiled`, a kernel that is not built is an error. A kernel takes buffers and integers, imports nothing of
 sparklog outside this package, and returns positions, plain values or a `BatchHeader`, or raises ValueError
@@ -20,12 +20,24 @@ if TYPE_CHECKING:
     from sparklog.kernels import clean_reference as clean
     from sparklog.kernels import codec_reference as codec
     from sparklog.kernels import columns_reference as columns
+    from sparklog.kernels import gather_reference as gather
     from sparklog.kernels import scan_reference as scan
     from sparklog.kernels import walk_reference as walk
 
-__all__ = ["avro", "clean", "codec", "columns", "compiled", "implementation", "load", "scan", "walk"]
+__all__ = [
+    "avro",
+    "clean",
+    "codec",
+    "columns",
+    "compiled",
+    "gather",
+    "implementation",
+    "load",
+    "scan",
+    "walk",
+]
 
-_NAMES = frozenset({"avro", "clean", "codec", "columns", "scan", "walk"})
+_NAMES = frozenset({"avro", "clean", "codec", "columns", "gather", "scan", "walk"})
 
 
 def wanted() -> str:

@@ -319,30 +319,6 @@ def records(
     return made
 
 
-def append_record(
-    target: bytearray,
-    timestamp_delta: int,
-    offset_delta: int,
-    key: Buffer | None,
-    value: Buffer | None,
-    headers: Sequence[tuple[str, Buffer | None]],
-) -> None:
-    """Write one record at the end of `target`."""
-    if (
-        len(target) + (0 if key is None else len(key)) + (0 if value is None else len(value))
-        > _BATCH_BYTES_MAX
-    ):
-        raise ValueError(INVALID, len(target), "a batch of more than 2 GiB")
-    append_encoded(
-        target,
-        timestamp_delta,
-        offset_delta,
-        key,
-        value,
-        [(name.encode(), content) for name, content in headers],
-    )
-
-
 def append_encoded(
     target: bytearray,
     timestamp_delta: int,
@@ -351,7 +327,7 @@ def append_encoded(
     value: Buffer | None,
     headers: Sequence[tuple[bytes, Buffer | None]],
 ) -> None:
-    """As `append_record`, with header keys already in UTF-8."""
+    """Write one record at the end of `target`; header keys are in UTF-8."""
     body = bytearray(1)  # attributes, none of which is in use
     _append_varint(body, timestamp_delta)
     _append_varint(body, offset_delta)

@@ -10,13 +10,13 @@ with zig-zag varints; a length of -1 is null. After compaction deltas have gaps 
 the offset after a batch comes from its header, not from its record count.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from struct import error, pack_into
 
 import msgspec
 
 from sparklog.errors import DecodeError
-from sparklog.kernels import scan
+from sparklog.kernels import gather, scan
 from sparklog.kernels.batch_header import (
     CODEC_BITS,
     CONTROL_BIT,
@@ -56,8 +56,10 @@ __all__ = [
     "BatchBuilder",
     "BatchHeader",
     "Buffer",
+    "Content",
     "Headers",
     "Record",
+    "WholeBatch",
     "build_batch",
     "codec_of",
     "decode_error",
@@ -70,6 +72,7 @@ __all__ = [
 ]
 
 Buffer = bytes | bytearray | memoryview
+Content = bytes | bytearray | memoryview | str | None
 Headers = Sequence[tuple[str, bytes | None]]
 
 _VARINT_SIZE_MAX = 5
@@ -178,35 +181,25 @@ class BatchBuilder:
     """A batch that grows record by record.
 
     Invariants: the base timestamp is that of the first record; offset deltas are 0, 1, 2 …; nothing is
-    appended after `build`.
+    appended after `build`. `records` gathers them: its `limit` bounds the batch.
     """
 
-    __slots__ = ("_base_timestamp", "_batch", "_is_built", "_max_timestamp", "record_count")
+    __slots__ = ("append", "records")
 
     def __init__(self) -> None:
-        self._batch = bytearray(HEADER_SIZE)
-        self._base_timestamp = NO_TIMESTAMP
-        self._max_timestamp = NO_TIMESTAMP
-        self._is_built = False
-        self.record_count = 0
+        self.records = gather.Records(HEADER_SIZE)
+        self.append: Callable[[Content, Content, Headers, int], int] = self.records.append
+        """Add a record (key, value, headers, timestamp in ms); returns its index, -1 if it does not fit."""
 
     @property
     def size(self) -> int:
         """Bytes of the batch so far, before compression."""
-        return len(self._batch)
+        return self.records.size
 
-    def append(self, key: bytes | None, value: bytes | None, headers: Headers, timestamp_ms: int) -> int:
-        """Add a record; returns the size of the batch so far, in bytes before compression."""
-        assert not self._is_built
-        if self.record_count == 0:
-            self._base_timestamp = self._max_timestamp = timestamp_ms
-        elif timestamp_ms > self._max_timestamp:
-            self._max_timestamp = timestamp_ms
-        scan.append_record(
-            self._batch, timestamp_ms - self._base_timestamp, self.record_count, key, value, headers
-        )
-        self.record_count += 1
-        return len(self._batch)
+    @property
+    def record_count(self) -> int:
+        """The number of records."""
+        return self.records.record_count
 
     def build(
         self,
@@ -223,8 +216,8 @@ class BatchBuilder:
         compression_level: int | None = None,
     ) -> bytearray:
         """The whole batch, ready to be sent; records keep their order."""
-        self._is_built = True
-        batch = self._batch
+        records = self.records
+        batch = records.take()
         if codec:
             compressed = compress(codec, memoryview(batch)[HEADER_SIZE:], compression_level)
             batch = bytearray(HEADER_SIZE)
@@ -240,24 +233,52 @@ class BatchBuilder:
             MAGIC,
             0,
             attributes,
-            self.record_count - 1,
-            self._base_timestamp,
-            self._max_timestamp,
+            records.record_count - 1,
+            records.base_timestamp,
+            records.max_timestamp,
             producer_id,
             producer_epoch,
             base_sequence,
-            self.record_count,
+            records.record_count,
         )
         pack_into(">I", batch, CRC_POSITION, scan.crc(memoryview(batch)[CRC_START:]))
         return batch
 
 
-def record_size_max(key: bytes | None, value: bytes | None, headers: Headers) -> int:
+class WholeBatch:
+    """A batch that is built already, in the place of a `BatchBuilder`."""
+
+    __slots__ = ("_batch", "record_count", "records", "size")
+
+    def __init__(self, batch: bytearray, record_count: int) -> None:
+        self._batch = batch
+        self.record_count = record_count
+        self.size = len(batch)
+        self.records = gather.Records(0, 0)
+
+    def build(self, *, codec: Codec = Codec.NONE, compression_level: int | None = None) -> bytearray:
+        """The batch, as it was given."""
+        return self._batch
+
+
+def record_size_max(key: Content, value: Content, headers: Headers) -> int:
     """An upper bound of the bytes that `append` will add for this record."""
-    size = _RECORD_OVERHEAD_MAX + len(key or b"") + len(value or b"")
+    size = _RECORD_OVERHEAD_MAX + _size(key) + _size(value)
     for name, header_value in headers:
         size += 2 * _VARINT_SIZE_MAX + 4 * len(name) + len(header_value or b"")
     return size
+
+
+def _size(content: Content) -> int:
+    if content is None:
+        return 0
+    if isinstance(content, str):
+        return len(content.encode())
+    if isinstance(content, memoryview):
+        return content.nbytes
+    if isinstance(content, bytes | bytearray):
+        return len(content)
+    raise TypeError(f"{type(content).__name__} is neither bytes nor text: give the producer a serializer")
 
 
 def build_batch(

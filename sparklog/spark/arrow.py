@@ -1,19 +1,23 @@
-"""Columns of records and Arrow arrays over the same buffers, in both directions, without a copy or an
-object per record.
+"""Batches of one partition as Arrow, in the columns of a Spark schema.
 
 The columns topic and partition, which are the same in every row, are built once for the largest number of
 rows seen and then sliced.
 """
 
-from collections.abc import Iterator, Sequence
-from struct import pack
+from collections.abc import Iterator
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from sparklog.errors import SparklogError
 from sparklog.model import Offset, TopicPartition
-from sparklog.record.batch import Buffer
+from sparklog.record.arrow import (
+    binary_array,
+    fixed_array,
+    headers_array,
+    repeated_int32,
+    repeated_text,
+)
 from sparklog.record.columns import (
     HEADERS,
     KEY,
@@ -21,10 +25,7 @@ from sparklog.record.columns import (
     TIMESTAMP,
     TIMESTAMP_TYPE,
     VALUE,
-    BinaryColumn,
     Columns,
-    FixedColumn,
-    HeadersColumn,
     read_columns,
 )
 from sparklog.spark.decoding import AS_THEY_ARE, Decoding
@@ -96,17 +97,19 @@ class ArrowColumns:
 
         for columns in read_columns([batches], start, limit, OFFSET | TIMESTAMP, verify_crc=False):
             if columns.count and not _are_times(columns):
-                times = _fixed(pa.int64(), columns.count, columns.timestamps)
+                times = fixed_array(pa.int64(), columns.count, columns.timestamps)
                 row = pc.index(pc.is_in(times, pa.array(_TIMES_BEYOND)), True).as_py()
-                offset: int = _fixed(pa.int64(), columns.count, columns.offsets)[row].as_py()
+                offset: int = fixed_array(pa.int64(), columns.count, columns.offsets)[row].as_py()
                 return offset
         raise AssertionError("one of these records has it")
 
     def _decoded(self, columns: Columns) -> dict[str, pa.Array]:
         kind, count = pa.binary(), columns.count
         raw = {"key": columns.key, "value": columns.value}
-        given = {name: _binary(kind, count, column) for name, column in raw.items() if column is not None}
-        offsets = None if columns.offsets is None else _fixed(pa.int64(), count, columns.offsets)
+        given = {
+            name: binary_array(kind, count, column) for name, column in raw.items() if column is not None
+        }
+        offsets = None if columns.offsets is None else fixed_array(pa.int64(), count, columns.offsets)
         return self._decoding.decode(given, self._partition, offsets)
 
     def _array(self, field: pa.Field, columns: Columns) -> pa.Array:
@@ -114,17 +117,17 @@ class ArrowColumns:
             case "key" | "value" if columns.count == 0:
                 return pa.nulls(0, field.type)
             case "key":
-                return _binary(field.type, columns.count, columns.key)
+                return binary_array(field.type, columns.count, columns.key)
             case "value":
-                return _binary(field.type, columns.count, columns.value)
+                return binary_array(field.type, columns.count, columns.value)
             case "offset":
-                return _fixed(field.type, columns.count, columns.offsets)
+                return fixed_array(field.type, columns.count, columns.offsets)
             case "timestamp":
-                return _fixed(field.type, columns.count, columns.timestamps)
+                return fixed_array(field.type, columns.count, columns.timestamps)
             case "timestampType":
-                return _fixed(field.type, columns.count, columns.timestamp_types)
+                return fixed_array(field.type, columns.count, columns.timestamp_types)
             case "headers":
-                return _headers(field.type, columns.count, columns.headers)
+                return headers_array(field.type, columns.count, columns.headers)
         if field.name == CORRUPT:
             return pa.nulls(columns.count, field.type)
         self._make_constants(columns.count)
@@ -134,84 +137,13 @@ class ArrowColumns:
         if rows <= self._constant_rows:
             return
         self._constant_rows = rows = max(rows, 2 * self._constant_rows)
-        topic = self._partition.topic.encode()
-        self._topics = _repeated(pa.string(), [None, pack("=2i", 0, len(topic)), topic], rows)
-        self._partitions = _repeated(pa.int32(), [None, pack("=i", self._partition.partition)], rows)
-
-
-def _repeated(kind: pa.DataType, value: Sequence[Buffer | None], rows: int) -> pa.Array:
-    """`rows` copies of a value, given as the buffers of an array of one; `pa.scalar` would import pandas,
-    half a second in each worker.
-    """
-    return pa.repeat(
-        pa.Array.from_buffers(kind, 1, [_held(buffer) for buffer in value], null_count=0)[0], rows
-    )
+        self._topics = repeated_text(self._partition.topic, rows)
+        self._partitions = repeated_int32(self._partition.partition, rows)
 
 
 def _are_times(columns: Columns) -> bool:
     # not at the top: the import takes 40 ms, and a driver that only plans does not need it
     import pyarrow.compute as pc
 
-    extremes = pc.min_max(_fixed(pa.int64(), columns.count, columns.timestamps)).as_py()
+    extremes = pc.min_max(fixed_array(pa.int64(), columns.count, columns.timestamps)).as_py()
     return bool(_TIMES_BEYOND[0] < extremes["min"] and extremes["max"] < _TIMES_BEYOND[1])
-
-
-def _binary(kind: pa.DataType, count: int, column: BinaryColumn | None) -> pa.Array:
-    assert column is not None, "a requested column"
-    nulls = 0 if column.validity is None else -1
-    return pa.Array.from_buffers(
-        kind, count, [_held(column.validity), _held(column.offsets), _held(column.data)], null_count=nulls
-    )
-
-
-def _fixed(kind: pa.DataType, count: int, values: Buffer | None) -> pa.Array:
-    assert values is not None, "a requested column"
-    return pa.Array.from_buffers(kind, count, [None, _held(values)], null_count=0)
-
-
-def _headers(kind: pa.DataType, count: int, column: HeadersColumn | None) -> pa.Array:
-    assert column is not None, "a requested column"
-    header_count = memoryview(column.keys.offsets).nbytes // 4 - 1
-    struct = kind.value_type
-    pairs = [
-        _binary(struct.field(0).type, header_count, column.keys),
-        _binary(struct.field(1).type, header_count, column.values),
-    ]
-    headers = pa.StructArray.from_arrays(pairs, fields=list(struct))
-    return pa.Array.from_buffers(
-        kind, count, [_held(column.validity), _held(column.offsets)], children=[headers]
-    )
-
-
-def _held(buffer: Buffer | None) -> pa.Buffer | None:
-    return None if buffer is None else pa.py_buffer(buffer)
-
-
-def binary_column(values: pa.Array) -> BinaryColumn:
-    """A string or binary array as a column; large types are brought to 32-bit offsets."""
-    if pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type):
-        values = values.cast(pa.binary())
-    validity, offsets, data = values.buffers()
-    return BinaryColumn(validity, _or_empty(offsets, 4), _or_empty(data, 0), values.offset)
-
-
-def fixed_column(values: pa.Array) -> FixedColumn:
-    """An array of integers as a column."""
-    validity, content = values.buffers()
-    return FixedColumn(validity, _or_empty(content, 0), values.offset)
-
-
-def headers_column(lists: pa.Array) -> HeadersColumn:
-    """An array of lists of (key, value) as a column."""
-    pairs = lists.values
-    validity, offsets = lists.buffers()[:2]
-    # The offset of a struct does not apply to its children.
-    keys, values = (pairs.field(index) for index in range(2))
-    return HeadersColumn(
-        validity, _or_empty(offsets, 4), binary_column(keys), binary_column(values), lists.offset
-    )
-
-
-def _or_empty(buffer: pa.Buffer | None, size: int) -> Buffer:
-    """The buffer, or zeros if Arrow has none for an array without rows."""
-    return memoryview(buffer) if buffer is not None else bytes(size)

@@ -20,12 +20,12 @@ from msgspec.structs import replace
 from pyspark.sql.datasource import WriterCommitMessage
 
 from sparklog.client.admin import Admin
+from sparklog.client.clock import entropy
 from sparklog.client.committer import Committer, Older
 from sparklog.client.decisions import sink_name, task_id
 from sparklog.client.outbound_batch import Done
 from sparklog.client.settings import ClientSettings
 from sparklog.client.transaction_states import ProducerIdentity
-from sparklog.client.transport import entropy
 from sparklog.client.writer import BatchWriter
 from sparklog.errors import SettingsError, SparklogError
 from sparklog.model import ProducerEpoch, ProducerId

@@ -8,8 +8,8 @@ AvailableNow fetches them once.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+from sparklog.client.clock import now_us
 from sparklog.client.failures import UnknownTopic
-from sparklog.client.transport import now_us
 from sparklog.model import Micros, Offset, TopicPartition, Uuid
 from sparklog.spark import plan
 from sparklog.spark.offsets import PartitionOffsets, StreamOffset

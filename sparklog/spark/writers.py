@@ -20,9 +20,9 @@ from pyspark.sql.types import StructType
 from sparklog.client.failures import RecordTooLarge
 from sparklog.client.settings import ClientSettings
 from sparklog.record import columns as columns_module
+from sparklog.record.arrow import binary_column, fixed_column, headers_column
 from sparklog.record.columns import BATCH_BYTES_MAX, PartitionBatch, write_batches
 from sparklog.record.compression import Codec
-from sparklog.spark.arrow import binary_column, fixed_column, headers_column
 from sparklog.spark.delivery import NO_BATCH, Delivery, Task, TaskWriter
 from sparklog.spark.exactly_once import delivery_for_batch, delivery_for_stream
 from sparklog.spark.options import Options

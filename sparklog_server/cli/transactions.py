@@ -374,6 +374,6 @@ def _open_as_json(one: "OpenTransaction") -> dict[str, object]:
 
 
 def _now_ms() -> int:
-    from sparklog.client.transport import instant
+    from sparklog.client.clock import instant
 
     return instant().wall_ms

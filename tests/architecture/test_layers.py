@@ -67,6 +67,7 @@ MAY_TOUCH_THE_WORLD = {
     "sparklog_server.console",
     *("sparklog.local_broker", "sparklog.testing", "sparklog.client.stream", "sparklog.client.tls_stream"),
     *("sparklog.client.sasl.token_endpoint", "sparklog.client.waker"),
+    *("sparklog.client.clock", "sparklog.client.promises", "sparklog.client.streams"),
     *("sparklog.tls.contexts", "sparklog.tls.stores"),
     *(
         "sparklog.spark.source",
@@ -216,12 +217,13 @@ def test_only_the_outsides_touch_the_world() -> None:
     assert offences == []
 
 
-def test_logging_is_used_in_one_place() -> None:
+def test_logging_is_used_in_one_place_of_the_broker_and_one_of_the_client() -> None:
     offences = [
         module.at(imported.line)
         for module in modules().values()
         for imported in imports_of(module)
-        if imported.module.split(".")[0] == "logging" and module.name != "sparklog_server.daemon.logs"
+        if imported.module.split(".")[0] == "logging"
+        and module.name not in ("sparklog_server.daemon.logs", "sparklog.client.logs")
     ]
     assert offences == []
 
@@ -230,7 +232,10 @@ def test_only_the_spark_side_knows_spark_and_arrow() -> None:
     offences = [
         f"{module.at(imported.line)} imports {imported.module}"
         for module in modules().values()
-        if not lies_in(module.name, {"sparklog.spark", "pyspark_sparklog"})
+        if not lies_in(
+            module.name,
+            {"sparklog.spark", "pyspark_sparklog", "sparklog.record.arrow", "sparklog.client.tables"},
+        )
         for imported in imports_of(module)
         if imported.module.split(".")[0] in SPARK_SIDE_LIBRARIES and not imported.for_types_only
     ]

@@ -15,11 +15,12 @@ from sparklog.client.accumulator import Gathering
 from sparklog.client.cluster import Cluster
 from sparklog.client.connection import Answer
 from sparklog.client.failures import ClientClosed
+from sparklog.client.logs import Reports
 from sparklog.client.sending import Sending
 from sparklog.client.turns import WITHOUT_LIMIT, Action, Step, Steps, Turns
-from sparklog.errors import ErrorCode
+from sparklog.errors import ErrorCode, SparklogError
 from sparklog.model import Micros, NodeId, TopicPartition
-from sparklog.record.batch import record_size_max
+from sparklog.record.batch import HEADER_SIZE, record_size_max
 from sparklog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from sparklog.wire.messages.metadata import MetadataResponse
 from sparklog.wire.messages.produce import (
@@ -49,6 +50,8 @@ class FakeNetwork:
     def __init__(self, cluster: Cluster, clock: Callable[[], Micros]) -> None:
         self._cluster = cluster
         self.now = clock
+        self.reports = Reports("test")
+        self.trouble: SparklogError | None = None
         self.is_woken = False
         self.is_in_use = False
         """Whether a thread is in a SHIP or TURN."""
@@ -184,16 +187,20 @@ class World:
             self.sending.accumulator.is_short = True
             self.turns.wanted()
             has_memory = self.sending.accumulator.has_memory
-            assert (yield from self.turns.wait(me, lambda: has_memory(size + 70), WITHOUT_LIMIT))
+            needed = HEADER_SIZE + record_size_max(None, value, ())
+            assert (yield from self.turns.wait(me, lambda: has_memory(needed), WITHOUT_LIMIT))
             self.sending.accumulator.is_short = False
             return (yield from self.append(me, partition, size, callback))
-        batch, index = taken
+        batch, _ = taken
         if callback is not None:
             batch.callbacks.append(callback)
-        if not self.linger or (index == 0 and self.sending.accumulator.has_full):
-            yield from self.turns.send(me)
-        elif index == 0:
-            self.turns.due_at(Micros(self.clock + self.linger))
+        accumulator = self.sending.accumulator
+        if accumulator.has_changed or not self.linger:
+            accumulator.has_changed = False
+            if not self.linger or accumulator.has_full:
+                yield from self.turns.send(me)
+            else:
+                self.turns.due_at(Micros(self.clock + self.linger))
         return batch
 
     def result(self, me: int, batch: Gathering, deadline: Micros = WITHOUT_LIMIT) -> Steps[bool]:

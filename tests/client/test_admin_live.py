@@ -9,12 +9,13 @@ from sparklog.client.admin import LATEST, Admin, ItemsFailed, NewPartitions, New
 from sparklog.client.admin_configs import ConfigChange, ConfigResource
 from sparklog.client.admin_groups import GroupOffset
 from sparklog.client.admin_quotas import QuotaEntity, QuotaFilter
+from sparklog.client.clock import now_us
 from sparklog.client.consumer import Consumer
 from sparklog.client.failures import UnknownTopic
 from sparklog.client.offsets import list_offsets
 from sparklog.client.producer import Producer
 from sparklog.client.settings import ClientSettings
-from sparklog.client.transport import Network, now_us
+from sparklog.client.transport import Network
 from sparklog.errors import BrokerError, ErrorCode
 from sparklog.local_broker import EmbeddedBroker
 from sparklog.model import Micros, TopicPartition

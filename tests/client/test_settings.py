@@ -75,13 +75,6 @@ def test_a_setting_of_another_role_is_refused() -> None:
         ClientSettings.for_role("consumer", {"linger_ms": 5})
 
 
-def test_a_key_of_kafka_as_a_keyword_is_told_how_to_write_it() -> None:
-    with pytest.raises(
-        SettingsError, match=r"keyword 'bootstrap\.servers' is written bootstrap_servers in Python"
-    ):
-        ClientSettings.for_role("producer", {"bootstrap.servers": "localhost:9092"})
-
-
 def test_idempotence_asked_for_needs_acks_of_all() -> None:
     with pytest.raises(SettingsError, match="needs acks=all"):
         ClientSettings.from_kafka({"enable.idempotence": "true", "acks": "1"})

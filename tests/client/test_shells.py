@@ -11,6 +11,7 @@ import pytest
 
 from sparklog.client import transport
 from sparklog.client.admin import Admin
+from sparklog.client.clock import now_us
 from sparklog.client.failures import (
     BrokerGone,
     BufferExhausted,
@@ -22,7 +23,7 @@ from sparklog.client.failures import (
 )
 from sparklog.client.producer import Producer, ProducerRecord, RecordMetadata
 from sparklog.client.ranges import RangeReader
-from sparklog.client.transport import Network, now_us
+from sparklog.client.transport import Network
 from sparklog.client.writer import BatchWriter
 from sparklog.errors import BrokerError, ConnectionFailed, ErrorCode, RequestTimeout, SparklogError
 from sparklog.model import Micros, NodeId

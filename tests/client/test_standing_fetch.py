@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from sparklog import Admin, Producer
+from sparklog.client.clock import now_us
 from sparklog.client.settings import ClientSettings
 from sparklog.client.standing_fetch import StandingFetch
-from sparklog.client.transport import now_us
 from sparklog.local_broker import EmbeddedBroker as Broker
 from sparklog.model import Micros, TopicPartition
 

@@ -1,7 +1,8 @@
 """The connections of a client to the brokers of a cluster."""
 
+from sparklog.client.clock import now_us
 from sparklog.client.settings import ClientSettings
-from sparklog.client.transport import Network, now_us
+from sparklog.client.transport import Network
 from sparklog.model import Micros, NodeId
 from tests.client.wire import ScriptedBroker, metadata
 

@@ -81,7 +81,7 @@ def test_a_full_batch_leaves_at_once(seed: int, begin: Callable[..., World]) -> 
     made = begin(seed, linger_ms=3_000, batch_size=100)
     since = made.clock
     for _ in range(2):
-        made.thread(lambda me: made.append(me, OTHER))
+        made.thread(lambda me: made.append(me, OTHER, size=50))
     made.run(Micros(since + ms(1000)))
     assert sent_at(made, OTHER) == [since]
 
@@ -370,7 +370,7 @@ def test_a_record_that_needs_no_reply_ends_the_wait_for_it(seed: int) -> None:
     since = made.clock
     waiting = made.thread(made.send_and_wait(OTHER))
     made.run(Micros(since + ms(100)))
-    made.thread(lambda me: made.append(me, OTHER))  # fills the batch
+    made.thread(lambda me: made.append(me, OTHER, size=50))  # fills the batch
     made.run(Micros(since + ms(1000)))
     assert waiting.ended == since + ms(100)
 

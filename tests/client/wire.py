@@ -2,6 +2,7 @@
 script.
 """
 
+import contextlib
 import socket
 import struct
 import threading
@@ -137,9 +138,16 @@ class ScriptedBroker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        self.stop()
+
+    def stop(self) -> None:
+        """Close every connection and accept no more; a second call has no effect."""
+        if self._listener.fileno() >= 0:
+            self._listener.shutdown(socket.SHUT_RDWR)
+            self._listener.close()
         for sock in self._sockets:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)  # ends a read of its thread
             sock.close()
         self._thread.join(5)
 

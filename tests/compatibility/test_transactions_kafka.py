@@ -9,9 +9,11 @@ import confluent_kafka
 import pytest
 
 from sparklog.client.admin import Admin
+from sparklog.client.clock import now_us
 from sparklog.client.producer import Producer
 from sparklog.client.settings import ClientSettings
-from sparklog.client.transport import Network, now_us
+from sparklog.client.topic_wait import wait_for_topic
+from sparklog.client.transport import Network
 from sparklog.client.writer import BatchWriter
 from sparklog.kernels import scan
 from sparklog.local_broker import embedded
@@ -103,7 +105,7 @@ def test_a_transaction_that_no_coordinator_knows_is_found_and_ended(tmp_path: Pa
         scan.stamp_producer(stray, identity.producer_id, identity.producer_epoch, 0, True)
         with Network(settings) as network:
             deadline = Micros(now_us() + int(PATIENCE_S * 1e6))
-            network.wait_for_topic(topic, deadline)
+            wait_for_topic(network, topic, deadline)
             data = [TopicProduceData(name=topic, partition_data=[PartitionProduceData(0, stray)])]
             request = ProduceRequest("h", -1, 30_000, data)
             reply = network.call(

@@ -15,10 +15,8 @@ from sparklog.kernels import scan_reference as reference
 from sparklog.record.batch import Record, build_batch
 from tests.kernels.hostile import (
     Fields,
-    contents,
     damaged,
     damages,
-    names,
     one_batch,
     outcome,
     record_lists,
@@ -177,28 +175,6 @@ def test_twins_agree_on_the_span_of_batches(
     assert compiled is not None
     buffer = damaged(b"".join(map(one_batch, batches)), damage, cut)
     assert outcome(compiled.span, buffer) == outcome(reference.span, buffer)
-
-
-@needs_compiled
-@given(
-    st.integers(-(2**63), 2**63 - 1),
-    st.integers(0, 2**31 - 1),
-    contents,
-    contents,
-    st.lists(st.tuples(names, contents), max_size=3),
-)
-def test_twins_write_the_same_record(
-    timestamp_delta: int,
-    offset_delta: int,
-    key: bytes | None,
-    value: bytes | None,
-    headers: list[tuple[str, bytes | None]],
-) -> None:
-    assert compiled is not None
-    ours, theirs = bytearray(b"x"), bytearray(b"x")
-    compiled.append_record(ours, timestamp_delta, offset_delta, key, value, headers)
-    reference.append_record(theirs, timestamp_delta, offset_delta, key, value, headers)
-    assert ours == theirs
 
 
 @needs_compiled

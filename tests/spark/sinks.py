@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from sparklog import Admin
+from sparklog.client.clock import instant
 from sparklog.client.committer import Committer
 from sparklog.client.decision_log import DecisionLog
 from sparklog.client.decisions import prefix_of, sink_name
 from sparklog.client.ranges import RangeReader
 from sparklog.client.settings import ClientSettings
 from sparklog.client.transaction_states import ProducerIdentity
-from sparklog.client.transport import instant
 from sparklog.errors import ErrorCode
 from sparklog.model import TopicPartition
 from sparklog.record.batch import build_batch, decode_records

@@ -11,8 +11,9 @@ from pyspark.sql.types import StructType
 
 from sparklog.errors import SettingsError
 from sparklog.model import Offset, TopicPartition
+from sparklog.record.arrow import binary_column, headers_column
 from sparklog.record.batch import build_batch
-from sparklog.spark.arrow import ArrowColumns, TimestampOutOfRange, binary_column, headers_column
+from sparklog.spark.arrow import ArrowColumns, TimestampOutOfRange
 from sparklog.spark.options import Options
 from sparklog.spark.schema import arrow_schema, check_projection, source_schema
 

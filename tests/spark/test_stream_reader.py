@@ -15,9 +15,9 @@ pytest.importorskip("pyspark.sql.streaming.datasource", reason="needs Spark 4.2"
 from pyspark import cloudpickle
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from sparklog.client.clock import now_us
 from sparklog.client.failures import UnknownTopic
 from sparklog.client.standing_fetch import StandingFetch
-from sparklog.client.transport import now_us
 from sparklog.spark import stream_reader
 from sparklog.spark.offsets import OffsetUnreadable
 from sparklog.spark.options import Options

@@ -1,0 +1,285 @@
+"""The records of a producer on their way into batches: the partition of each, and its open batch.
+
+A machine without I/O, in front of `Accumulator`. Most records go into a batch that is open and has memory;
+for those, `add` looks up one batch and calls the kernel. The others choose a partition and take memory.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from sparklog.client.accumulator import Accumulator, Gathering
+from sparklog.client.cluster import Cluster, Entropy, TopicView
+from sparklog.client.failures import RecordTooLarge, UnknownTopic
+from sparklog.client.settings import ClientSettings
+from sparklog.kernels import columns
+from sparklog.model import Micros, TopicPartition
+from sparklog.record.batch import HEADER_SIZE, Content, Headers, WholeBatch, record_size_max
+from sparklog.record.columns import PartitionBatch
+
+Partitioner = Callable[[str, bytes | None, bytes | None, int], int]
+"""(topic, key, value, number of partitions) -> partition."""
+
+
+class Run(NamedTuple):
+    """Consecutive records of a batch, from index `first` on."""
+
+    batch: Gathering
+    first: int
+    record_count: int
+
+
+class Intake:
+    """Puts records into batches. Every method returns None while the topic is unknown or memory is short, and
+    has changed nothing then.
+    """
+
+    def __init__(
+        self,
+        accumulator: Accumulator,
+        cluster: Cluster,
+        clock: Callable[[], Micros],
+        entropy: Entropy,
+        partitioner: Partitioner | None = None,
+    ) -> None:
+        self._settings = settings = accumulator.settings
+        self._accumulator = accumulator
+        self._cluster = cluster
+        self._clock = clock
+        self._partitioner = partitioner
+        self._ignores_keys = settings.partitioner_ignore_keys
+        self._sticky = StickyPartitioner(settings, entropy)
+        self._sticky_batches = self._sticky.batches  # empty if there is a partitioner
+        self._by_topic: dict[str, list[Gathering | None]] = {}
+        """The last batch of each partition, open or not."""
+
+    def add(
+        self,
+        topic: str,
+        key: Content,
+        value: Content,
+        headers: Headers,
+        partition: int | None,
+        timestamp_ms: int,
+    ) -> tuple[Gathering, int] | None:
+        """Add a record: its batch, and its index there. Raises RecordTooLarge, UnknownTopic, and TypeError
+        for content that is neither bytes nor text.
+        """
+        if partition is None and (key is None or self._ignores_keys):
+            batch = self._sticky_batches.get(topic)
+        else:
+            batch = self._last_batch(topic, key, partition)
+        if batch is not None and (index := batch.append(key, value, headers, timestamp_ms)) >= 0:
+            return batch, index
+        begun = self._begin(topic, key, value, headers, partition)
+        return None if begun is None else (begun, begun.append(key, value, headers, timestamp_ms))
+
+    def rows(
+        self,
+        topic: str,
+        keys: list[Content] | None,
+        values: list[Content],
+        partition: int | None,
+        timestamp_ms: int,
+    ) -> "list[Rows]":
+        """The records of one call, those of a partition in one `Rows`; the topic is known."""
+        count = len(self._cluster.topics[topic].partitions)
+        has_no_keys = keys is None or self._ignores_keys
+        if partition is not None or (self._partitioner is None and has_no_keys):
+            return [Rows(self, topic, keys, values, partition, timestamp_ms)]
+        chosen: dict[int | None, tuple[list[Content], list[Content]]] = {}
+        for key, value in zip([None] * len(values) if keys is None else keys, values, strict=True):
+            if self._partitioner is not None:
+                number: int | None = self._partitioner(topic, bytes_of(key), bytes_of(value), count)
+            else:
+                number = None if key is None else _partition_of(key, count)
+            some_keys, some_values = chosen.setdefault(number, ([], []))
+            some_keys.append(key)
+            some_values.append(value)
+        return [Rows(self, topic, *some, number, timestamp_ms) for number, some in chosen.items()]
+
+    def add_whole(self, topic: str, built: PartitionBatch) -> Run | None:
+        """Add a whole batch behind the records of its partition. Raises RecordTooLarge."""
+        size = len(built.batch)
+        is_one = built.record_count == 1  # more are bounded before compression
+        if size > self._settings.buffer_memory or (is_one and size > self._settings.max_request_size):
+            raise _too_large(f"a batch of {size} bytes")
+        if not self._accumulator.has_memory(size):
+            return None
+        whole = WholeBatch(built.batch, built.record_count)
+        partition = TopicPartition(topic, built.partition)
+        return Run(self._accumulator.add_whole(partition, whole, self._clock()), 0, built.record_count)
+
+    # -- inside ----------------------------------------------------------------------------------------------
+
+    def _last_batch(self, topic: str, key: Content, partition: int | None) -> Gathering | None:
+        """The last batch of the record's partition."""
+        batches = self._by_topic.get(topic)
+        if not batches or (partition is None and self._partitioner is not None):
+            return None
+        if partition is None:
+            partition = _partition_of(key, len(batches))
+        return batches[partition] if 0 <= partition < len(batches) else None
+
+    def _begin(
+        self, topic: str, key: Content, value: Content, headers: Headers, partition: int | None
+    ) -> Gathering | None:
+        """A batch with memory for this record."""
+        view = self._cluster.topics.get(topic)
+        if view is None:
+            return None
+        size = record_size_max(key, value, headers)
+        if size > self._settings.max_request_size or size > self._settings.buffer_memory:
+            raise _too_large(f"a record of about {size} bytes")
+        batches = self._by_topic.get(topic)
+        if batches is None or len(batches) != len(view.partitions):
+            batches = self._by_topic[topic] = [None] * len(view.partitions)
+        is_sticky = False
+        if partition is None and self._partitioner is not None:
+            partition = self._partitioner(topic, bytes_of(key), bytes_of(value), len(view.partitions))
+        elif key is not None and not self._ignores_keys and partition is None:
+            partition = _partition_of(key, len(batches))
+        elif partition is None:
+            partition, is_sticky = self._sticky.choose(view, size, self._accumulator), True
+        self._checked(view, partition)
+        batch = self._accumulator.room(TopicPartition(topic, partition), self._clock(), size)
+        if batch is not None:
+            batches[partition] = batch
+            if is_sticky:
+                self._sticky.batches[topic] = batch
+        return batch
+
+    def _checked(self, view: TopicView, partition: int) -> int:
+        if not 0 <= partition < len(view.partitions):
+            raise UnknownTopic(f"topic {view.name!r} has no partition {partition}")
+        return partition
+
+
+class Rows:
+    """Records of one call on their way into batches: all of one partition, or all for the sticky one."""
+
+    __slots__ = ("_intake", "_keys", "_partition", "_start", "_timestamp_ms", "_topic", "_values")
+
+    def __init__(
+        self,
+        intake: Intake,
+        topic: str,
+        keys: list[Content] | None,
+        values: list[Content],
+        partition: int | None,
+        timestamp_ms: int,
+    ) -> None:
+        self._intake = intake
+        self._topic = topic
+        self._keys = keys
+        self._values = values
+        self._partition = partition
+        self._timestamp_ms = timestamp_ms
+        self._start = 0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every record is in a batch."""
+        return self._start == len(self._values)
+
+    @property
+    def size(self) -> int:
+        """The memory that the next record needs, at most."""
+        key = None if self._keys is None else self._keys[self._start]
+        return HEADER_SIZE + record_size_max(key, self._values[self._start], ())
+
+    def add(self) -> Run | None:
+        """Add the next records, as many as go into one batch; raises as `Intake.add`."""
+        start, keys, stamp = self._start, self._keys, self._timestamp_ms
+        key = None if keys is None else keys[start]
+        taken = self._intake.add(self._topic, key, self._values[start], (), self._partition, stamp)
+        if taken is None:
+            return None
+        batch, first = taken
+        try:
+            count = 1 + batch.records.extend(self._values, keys, stamp, start + 1)
+        except TypeError:
+            # Those before the refused one are in the batch; the next call raises the error.
+            count = batch.records.record_count - first
+        self._start += count
+        return Run(batch, first, count)
+
+
+class Whole:
+    """A whole batch on its way into the accumulator, as `Rows`."""
+
+    __slots__ = ("_built", "_intake", "_topic", "is_done", "size")
+
+    def __init__(self, intake: Intake, topic: str, built: PartitionBatch) -> None:
+        self._intake = intake
+        self._topic = topic
+        self._built = built
+        self.size = len(built.batch)
+        self.is_done = False
+
+    def add(self) -> Run | None:
+        """Add the batch behind the records of its partition; raises RecordTooLarge."""
+        run = self._intake.add_whole(self._topic, self._built)
+        self.is_done = run is not None
+        return run
+
+
+class StickyPartitioner:
+    """Kafka's partitioner for records without a key: they go to one partition until it has received the bytes
+    of a batch, then to another (KIP-794).
+    """
+
+    __slots__ = ("_batch_bytes", "_chances", "_current", "_entropy", "batches")
+
+    def __init__(self, settings: ClientSettings, entropy: Entropy) -> None:
+        self._batch_bytes = settings.batch_bytes_max
+        self._entropy = entropy
+        self._current: dict[str, tuple[int, int]] = {}  # the partition, and the bytes of its closed batches
+        self._chances = b""
+        self.batches: dict[str, Gathering] = {}
+        """The last batch of each topic that records without a key went to."""
+
+    def choose(self, topic: TopicView, size: int, accumulator: Accumulator) -> int:
+        """The partition of a record of about `size` bytes for which the last batch has no room."""
+        partition, sent = self._current.get(topic.name, (-1, 0))
+        last = self.batches.get(topic.name)
+        if last is not None:
+            sent += last.records.size
+            if last.is_open and sent + size > self._batch_bytes:
+                accumulator.close(last)
+            if not last.is_open:
+                del self.batches[topic.name]
+                self._current[topic.name] = (partition, sent)
+        if partition < 0 or sent + size > self._batch_bytes or partition >= len(topic.partitions):
+            # While no partition has a leader, any of them is chosen.
+            among = topic.available or tuple(range(len(topic.partitions)))
+            partition = among[self._chance() % len(among)]
+            self._current[topic.name] = (partition, 0)
+        return partition
+
+    def _chance(self) -> int:
+        """A random number in [0, 2^16); entropy is read for many numbers at once, because each read is a
+        system call.
+        """
+        if not self._chances:
+            self._chances = self._entropy(512)
+        drawn, self._chances = self._chances[:2], self._chances[2:]
+        return int.from_bytes(drawn, "big")
+
+
+def bytes_of(content: Content) -> bytes | None:
+    """Content as bytes; text is encoded as UTF-8. TypeError for other values."""
+    if content is None or isinstance(content, bytes):
+        return content
+    if isinstance(content, str):
+        return content.encode()
+    if isinstance(content, bytearray | memoryview):
+        return bytes(content)
+    raise TypeError(f"{type(content).__name__} is neither bytes nor text: give the producer a serializer")
+
+
+def _partition_of(key: Content, count: int) -> int:
+    return (columns.murmur2(bytes_of(key) or b"") & 0x7FFFFFFF) % count
+
+
+def _too_large(what: str) -> RecordTooLarge:
+    return RecordTooLarge(f"{what}: max_request_size and buffer_memory must be larger than that")

@@ -1,0 +1,95 @@
+"""Columns of records and Arrow arrays over the same buffers, in both directions, without a copy or an object
+per record. The only file of this package that needs pyarrow.
+"""
+
+from collections.abc import Sequence
+from struct import pack
+
+import pyarrow as pa
+
+from sparklog.record.batch import Buffer
+from sparklog.record.columns import BinaryColumn, FixedColumn, HeadersColumn
+
+
+def binary_array(kind: pa.DataType, count: int, column: BinaryColumn | None) -> pa.Array:
+    """Byte strings, or text, as an array."""
+    assert column is not None, "a requested column"
+    nulls = 0 if column.validity is None else -1
+    return pa.Array.from_buffers(
+        kind, count, [_held(column.validity), _held(column.offsets), _held(column.data)], null_count=nulls
+    )
+
+
+def fixed_array(kind: pa.DataType, count: int, values: Buffer | None) -> pa.Array:
+    """Integers as an array without nulls."""
+    assert values is not None, "a requested column"
+    return pa.Array.from_buffers(kind, count, [None, _held(values)], null_count=0)
+
+
+def headers_array(kind: pa.DataType, count: int, column: HeadersColumn | None) -> pa.Array:
+    """Lists of (key, value) as an array."""
+    assert column is not None, "a requested column"
+    header_count = memoryview(column.keys.offsets).nbytes // 4 - 1
+    struct = kind.value_type
+    pairs = [
+        binary_array(struct.field(0).type, header_count, column.keys),
+        binary_array(struct.field(1).type, header_count, column.values),
+    ]
+    headers = pa.StructArray.from_arrays(pairs, fields=list(struct))
+    return pa.Array.from_buffers(
+        kind, count, [_held(column.validity), _held(column.offsets)], children=[headers]
+    )
+
+
+def repeated(kind: pa.DataType, value: Sequence[Buffer | None], rows: int) -> pa.Array:
+    """`rows` copies of a value, given as the buffers of an array of one; `pa.scalar` would import pandas,
+    half a second in each worker.
+    """
+    return pa.repeat(
+        pa.Array.from_buffers(kind, 1, [_held(buffer) for buffer in value], null_count=0)[0], rows
+    )
+
+
+def repeated_text(text: str, rows: int) -> pa.Array:
+    """`rows` copies of a text."""
+    encoded = text.encode()
+    return repeated(pa.string(), [None, pack("=2i", 0, len(encoded)), encoded], rows)
+
+
+def repeated_int32(number: int, rows: int) -> pa.Array:
+    """`rows` copies of a number."""
+    return repeated(pa.int32(), [None, pack("=i", number)], rows)
+
+
+def binary_column(values: pa.Array) -> BinaryColumn:
+    """A string or binary array as a column; large types are brought to 32-bit offsets."""
+    if pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type):
+        values = values.cast(pa.binary())
+    validity, offsets, data = values.buffers()
+    return BinaryColumn(validity, _or_empty(offsets, 4), _or_empty(data, 0), values.offset)
+
+
+def fixed_column(values: pa.Array) -> FixedColumn:
+    """An array of integers as a column."""
+    validity, content = values.buffers()
+    return FixedColumn(validity, _or_empty(content, 0), values.offset)
+
+
+def headers_column(lists: pa.Array) -> HeadersColumn:
+    """An array of lists of (key, value) as a column."""
+    pairs = lists.values
+    validity, offsets = lists.buffers()[:2]
+    # The offset of a struct does not apply to its children.
+    keys, values = (pairs.field(index) for index in range(2))
+    return HeadersColumn(
+        validity, _or_empty(offsets, 4), binary_column(keys), binary_column(values), lists.offset
+    )
+
+
+def _held(buffer: Buffer | None) -> pa.Buffer | None:
+    return None if buffer is None else pa.py_buffer(buffer)
+
+
+def _or_empty(buffer: pa.Buffer | None, size: int) -> Buffer:
+    """The buffer, or zeros if Arrow has none for an array without rows."""
+    return memoryview(buffer) if buffer is not None else bytes(size)
