@@ -66,7 +66,7 @@ MAY_TOUCH_THE_WORLD = {
     *("sparklog_server.daemon", "sparklog_server.simulation", "sparklog_server.cli"),
     "sparklog_server.console",
     *("sparklog.local_broker", "sparklog.testing", "sparklog.client.stream", "sparklog.client.tls_stream"),
-    *("sparklog.client.sasl.token_endpoint", "sparklog.client.waker"),
+    *("sparklog.client.sasl.token_endpoint", "sparklog.client.sasl.assertions", "sparklog.client.waker"),
     *("sparklog.tls.contexts", "sparklog.tls.stores"),
     *(
         "sparklog.spark.source",

@@ -1,85 +1,37 @@
 """OAUTHBEARER against a live broker: tokens of a provider on loopback, for librdkafka and our clients."""
 
-import json
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
-from urllib.parse import parse_qs
 
 import confluent_kafka
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 import sparklog
 from sparklog.client.failures import AuthenticationFailed
 from sparklog.local_broker import EmbeddedBroker, embedded
+from sparklog.model import TopicPartition
+from sparklog_server.cli.main import main
+from tests.identity_provider import AUDIENCE, KEY, Provider, a_token, provider
 
 pytestmark = pytest.mark.compat
 
-KEY = rsa.generate_private_key(65537, 2048)
 PATIENCE_S = 20
+_OAUTH = "org.apache.kafka.common.security.oauthbearer"
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
-def a_token(key: rsa.RSAPrivateKey = KEY, lasts_s: int = 300) -> str:
-    now = int(time.time())
-    claims = {"sub": "alice", "iss": "idp", "aud": "kafka", "iat": now, "exp": now + lasts_s}
-    return jwt.encode(claims, key, "RS256", headers={"kid": "one"})
-
-
-class Provider(HTTPServer):
-    """The two documents of an identity provider; `asked` has the bodies of requests for tokens."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.asked: list[dict[str, list[str]]] = []
-        self.keys = {
-            "keys": [json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(KEY.public_key())) | {"kid": "one"}]
-        }
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Provider
-
-    def do_GET(self) -> None:
-        self._answer(200, self.server.keys)
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-        self.server.asked.append(parse_qs(body))
-        if self.headers["Authorization"] != "Basic Y2xpZW50OmElMkZi":  # client:a/b, form-encoded
-            self._answer(401, {"error": "invalid_client"})
-        else:
-            self._answer(200, {"access_token": a_token(), "expires_in": 300})
-
-    def _answer(self, code: int, told: Any) -> None:
-        self.send_response(code)
-        self.end_headers()
-        self.wfile.write(json.dumps(told).encode())
-
-    def log_message(self, *_: object) -> None:
-        """Nothing on stderr."""
+@pytest.fixture(scope="module")
+def idp() -> Iterator[Provider]:
+    with provider(KEY.public_key()) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
-def provider() -> Iterator[Provider]:
-    server = Provider()
-    yield server
-    server.shutdown()
-    server.server_close()
-
-
-@pytest.fixture(scope="module")
-def broker(provider: Provider) -> Iterator[EmbeddedBroker]:
+def broker(idp: Provider) -> Iterator[EmbeddedBroker]:
     with embedded(
         listener_security_protocol_map="PLAINTEXT:SASL_PLAINTEXT",
         sasl_enabled_mechanisms="OAUTHBEARER,PLAIN",
@@ -87,8 +39,8 @@ def broker(provider: Provider) -> Iterator[EmbeddedBroker]:
         listener_name_plaintext_plain_sasl_jaas_config=(
             f'{_PLAIN} required username="node" password="n" user_node="n";'
         ),
-        sasl_oauthbearer_jwks_endpoint_url=f"{provider.url}/keys",
-        sparklog_sasl_oauthbearer_allowed_urls=f"{provider.url}/keys",
+        sasl_oauthbearer_jwks_endpoint_url=f"{idp.url}/keys",
+        sparklog_sasl_oauthbearer_allowed_urls=f"{idp.url}/keys",
         sasl_oauthbearer_expected_issuer="idp",
         sasl_oauthbearer_expected_audience="kafka",
     ) as one:
@@ -118,7 +70,7 @@ def test_librdkafka_authenticates_by_a_token(broker: EmbeddedBroker) -> None:
 
 
 def test_our_clients_take_tokens_of_a_callback_a_file_and_a_provider(
-    broker: EmbeddedBroker, provider: Provider, tmp_path: Path
+    broker: EmbeddedBroker, idp: Provider, tmp_path: Path
 ) -> None:
     with ours(broker, sasl_oauthbearer_token_callback=lambda: (a_token(), time.time() + 300)) as admin:
         admin.list_topics()
@@ -127,13 +79,13 @@ def test_our_clients_take_tokens_of_a_callback_a_file_and_a_provider(
     with ours(broker, sasl_oauthbearer_token_endpoint_url=file.as_uri()) as admin:
         admin.list_topics()
     client = {
-        "sasl_oauthbearer_token_endpoint_url": f"{provider.url}/token",
+        "sasl_oauthbearer_token_endpoint_url": f"{idp.url}/token",
         "sasl_oauthbearer_client_credentials_client_id": "client",
         "sasl_oauthbearer_scope": "kafka read",
     }
     with ours(broker, **client, sasl_oauthbearer_client_credentials_client_secret="a/b") as admin:
         admin.list_topics()
-    assert provider.asked == [{"grant_type": ["client_credentials"], "scope": ["kafka read"]}]
+    assert idp.asked == [{"grant_type": "client_credentials", "scope": "kafka read"}]
     with (
         ours(broker, **client, sasl_oauthbearer_client_credentials_client_secret="hunter2") as admin,
         pytest.raises(AuthenticationFailed, match="HTTP 401") as failed,
@@ -165,3 +117,32 @@ def test_a_session_is_authenticated_again_before_its_token_ends(broker: Embedded
             admin.list_topics()
             assert time.monotonic() < asked[0] + PATIENCE_S
     assert asked[1] - asked[0] < 3
+
+
+def test_every_client_of_ours_exchanges_an_assertion_for_a_token(
+    broker: EmbeddedBroker, idp: Provider, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = tmp_path / "key.pem"
+    key.write_bytes(KEY.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    settings = {
+        "bootstrap.servers": broker.bootstrap_servers,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.token.endpoint.url": f"{idp.url}/token",
+        "sasl.oauthbearer.jwt.retriever.class": f"{_OAUTH}.JwtBearerJwtRetriever",
+        "sasl.oauthbearer.assertion.private.key.file": str(key),
+        "sasl.oauthbearer.assertion.claim.aud": AUDIENCE,
+        "sasl.oauthbearer.assertion.claim.iss": "app",
+    }
+    ours = {name.replace(".", "_"): text for name, text in settings.items()}
+    with sparklog.Producer(**ours) as producer:  # type: ignore[arg-type]
+        producer.send("bearer", value=b"one")
+    with sparklog.Consumer(**ours) as consumer:  # type: ignore[arg-type]
+        one = TopicPartition("bearer", 0)
+        consumer.assign([one])
+        assert consumer.beginning_offsets([one]) == {one: 0}
+    properties = tmp_path / "client.properties"
+    properties.write_text("".join(f"{name}={text}\n" for name, text in settings.items()))
+    assert main(["topics", "list", "--command-config", str(properties)]) == 0
+    assert "bearer" in capsys.readouterr().out
+    assert len(idp.assertions) >= 3
