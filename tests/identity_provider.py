@@ -20,7 +20,7 @@ BASIC_ENCODED = "Basic Y2xpZW50OmElMkZi"  # client:a%2Fb
 JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 
 
-def a_token(key: rsa.RSAPrivateKey = KEY, lasts_s: int = 300, subject: str = "alice") -> str:
+def a_token(key: rsa.RSAPrivateKey = KEY, lasts_s: int = 3600, subject: str = "alice") -> str:
     now = int(time.time())
     claims = {"sub": subject, "iss": "idp", "aud": "kafka", "iat": now, "exp": now + lasts_s}
     return jwt.encode(claims, key, "RS256", headers={"kid": "one"})
@@ -70,7 +70,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path in self.server.fixed:
             self._send(*self.server.fixed[self.path])
         elif self._is_proved(form):
-            self._answer(200, {"access_token": a_token(), "expires_in": 300})
+            self._answer(200, {"access_token": a_token(), "expires_in": 3600})
         else:
             self._answer(401, {"error": "invalid_client", "error_description": f"not accepted: {form}"})
 
