@@ -60,14 +60,6 @@ class Options:
         default_text="must be given",
     )
 
-    token_mechanism: TokenMechanism | None = option(
-        TOKEN_MECHANISM,
-        word(TokenMechanism),
-        None,
-        "if set, the driver fetches a delegation token, and executors get only that: they authenticate by "
-        "this mechanism, `SCRAM-SHA-512` or `SCRAM-SHA-256`",
-    )
-
     # -- what to read
     subscribe: tuple[str, ...] | None = option(
         "subscribe",
@@ -235,6 +227,13 @@ class Options:
         whole(0, INT32_MAX),
         200,
         "the time between these retries in milliseconds; 1000 in Spark's Kafka connector",
+    )
+    token_mechanism: TokenMechanism | None = option(
+        TOKEN_MECHANISM,
+        word(TokenMechanism),
+        None,
+        "if set, the driver fetches a delegation token, and executors get only that: they authenticate by "
+        "this mechanism, `SCRAM-SHA-512` or `SCRAM-SHA-256`",
     )
 
     # -- keys and values as typed columns
