@@ -292,3 +292,19 @@ def test_a_token_serves_until_its_end_while_the_provider_gives_none() -> None:
     now_s = 1200.0
     with pytest.raises(AuthenticationFailed, match="is down"):
         tokens()
+
+
+@pytest.mark.parametrize("lasts", ["NaN", "Infinity", "1" + "0" * 400, "true", '"60"', "-1", "null"])
+def test_a_token_without_a_known_end_is_fetched_each_time(idp: Provider, lasts: str) -> None:
+    idp.fixed["/token"] = 200, {}, f'{{"access_token": "opaque", "expires_in": {lasts}}}'.encode()
+    settings = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+        PREFIX + "token.endpoint.url": f"{idp.url}/token",
+        PREFIX + "client.credentials.client.id": "client",
+        PREFIX + "client.credentials.client.secret": "a/b",
+    }
+    login = shell_login(ClientSettings.from_kafka(settings), bytes)
+    for _ in range(2):
+        login.machine()
+    assert len(idp.asked) == 2

@@ -13,6 +13,7 @@ import urllib.request
 from base64 import urlsafe_b64decode
 from collections.abc import Callable
 from http.client import HTTPException, HTTPResponse
+from math import isfinite
 from typing import Any, Final
 
 from sparklog.client.failures import AuthenticationFailed
@@ -108,7 +109,8 @@ class _Kept:
                     raise
                 return self._token
             self._token = _checked(token, "the provider of tokens")
-            ends_s = _end_of(token) if ends_s is None else ends_s
+            known = [end for end in (ends_s, _end_of(token)) if end is not None]
+            ends_s = min(known, default=None)
             self._ends_s = 0.0 if ends_s is None else ends_s
             self._until_s = 0.0 if ends_s is None else now_s + (ends_s - now_s) * _REFRESHED_AT
         return self._token
@@ -143,10 +145,8 @@ def _granted(
     token = told.get("access_token")
     if not isinstance(token, str) or not token:
         raise AuthenticationFailed(f"{url} gives no token: its reply has no access_token")
-    lasts = told.get("expires_in")
-    if isinstance(lasts, bool) or not isinstance(lasts, int | float):
-        return token, None
-    return token, time.time() + lasts
+    lasts_s = _finite(told.get("expires_in"))
+    return token, None if lasts_s is None else time.time() + lasts_s
 
 
 def _body(reply: HTTPResponse, deadline_s: float) -> bytes:
@@ -203,7 +203,17 @@ def _end_of(token: str) -> float | None:
     """The expiry that a JWT has, in seconds; None if it cannot be told. Only the broker checks the token."""
     try:
         text = token.split(".")[1]
-        expiry = json.loads(urlsafe_b64decode(text + "=" * (-len(text) % 4)))["exp"]
-        return float(expiry)
-    except (ValueError, IndexError, KeyError, TypeError, RecursionError, OverflowError):
+        return _finite(json.loads(urlsafe_b64decode(text + "=" * (-len(text) % 4)))["exp"])
+    except (ValueError, IndexError, KeyError, TypeError, RecursionError):
         return None
+
+
+def _finite(value: object) -> float | None:
+    """A number of JSON; None for a text, for infinity, and for what is no number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if isfinite(number) else None
