@@ -14,7 +14,6 @@ from pyspark.sql.types import StructType
 from sparklog.errors import SettingsError
 from sparklog.model import ZERO_UUID, Offset, TopicPartition
 from sparklog.spark import plan, positions
-from sparklog.spark.client_options import input_partition, options_of_pickle, options_of_task
 from sparklog.spark.loss import still_there
 from sparklog.spark.offsets import PartitionOffsets
 from sparklog.spark.options import Options
@@ -22,6 +21,7 @@ from sparklog.spark.plan import TINY_BYTES, OffsetRange
 from sparklog.spark.positions import EARLIEST, LATEST, Landmark
 from sparklog.spark.shipping import Portable
 from sparklog.spark.sizes import Observed, SizeEstimates
+from sparklog.spark.task_clients import input_partition, options_of_pickle, options_of_task
 from sparklog.spark.topics import SubscribedTopics
 
 

@@ -24,7 +24,6 @@ from sparklog.client.standing_fetch import StandingFetch
 from sparklog.errors import SettingsError, SparklogError
 from sparklog.model import Micros
 from sparklog.spark import plan
-from sparklog.spark.client_options import input_partition, options_of_pickle, options_of_task
 from sparklog.spark.group_offsets import GroupOffsets
 from sparklog.spark.limits import Limits
 from sparklog.spark.loss import report_loss, still_there
@@ -36,6 +35,7 @@ from sparklog.spark.positions import LATEST, ByOffset
 from sparklog.spark.progress import Growth, by_topic, description
 from sparklog.spark.shipping import Portable
 from sparklog.spark.stream_topics import StreamTopics
+from sparklog.spark.task_clients import input_partition, options_of_pickle, options_of_task
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow

@@ -74,7 +74,7 @@ MAY_TOUCH_THE_WORLD = {
         "sparklog.spark.stream_reader",
         "sparklog.spark.readers",
     ),
-    "sparklog.spark.client_options",
+    "sparklog.spark.task_clients",
     *("sparklog.spark.writers", "sparklog.spark.connections", "sparklog.spark.formats.files"),
     *(
         "sparklog_server.disk.descriptors",

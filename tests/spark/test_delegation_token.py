@@ -19,10 +19,11 @@ from sparklog.client.sasl.jaas import parse_jaas
 from sparklog.client.settings import ClientSettings
 from sparklog.errors import BrokerError, ErrorCode, SettingsError
 from sparklog.local_broker import EmbeddedBroker, embedded
-from sparklog.spark.client_options import TaskTokens, TokenMechanism, TokenPartition
+from sparklog.spark.client_options import TokenMechanism
 from sparklog.spark.options import Options
 from sparklog.spark.source import SparklogSource
 from sparklog.spark.stream_reader import StreamReader
+from sparklog.spark.task_clients import TaskTokens, TokenPartition
 from sparklog.wire.messages.expire_delegation_token import (
     ExpireDelegationTokenRequest,
     ExpireDelegationTokenResponse,
