@@ -19,7 +19,15 @@ from sparklog_server.config.settings import broker_keys
 from sparklog_server.controller import alterations, names, topics
 from sparklog_server.controller import client_quotas as quotas
 from sparklog_server.coordinator.group import classic_join, subscriptions
-from sparklog_server.daemon import http_connection, http_listener, http_metrics, line_bounds, logs
+from sparklog_server.daemon import (
+    handshakes,
+    http_connection,
+    http_listener,
+    http_metrics,
+    line_bounds,
+    logs,
+    newcomers,
+)
 from sparklog_server.log import ballast, cuts, producer_state, validate
 from sparklog_server.replica import replica_moves as moving
 from sparklog_server.replica import sessions as replica_sessions
@@ -124,6 +132,27 @@ CONNECTIONS = [
         "The operating system refuses or drops further connection attempts. Its own bound also applies.",
     ),
     Limit("max.connections.per.ip", "A further connection from that address is closed."),
+    Limit(
+        "connections that have not authenticated",
+        "The one that has waited longest is closed, of the address with the most of them.",
+        newcomers.UNAUTHENTICATED_MAX,
+    ),
+    Limit(
+        "connections of one address that have not authenticated",
+        "The one that has waited longest is closed.",
+        newcomers.UNAUTHENTICATED_OF_ADDRESS_MAX,
+    ),
+    Limit(
+        "seconds until a connection must have authenticated",
+        "The connection is closed.",
+        newcomers.AUTHENTICATION_S,
+    ),
+    Limit(
+        "unfinished TLS handshakes of clients",
+        "The one that has waited longest is closed, of the address with the most of them.",
+        handshakes.HANDSHAKES_MAX,
+    ),
+    Limit("sparklog.ssl.handshake.timeout.ms", "The connection is closed."),
     Limit("max.connection.creation.rate", "New connections wait until the rate allows them."),
     Limit(
         "connections.max.idle.ms",

@@ -24,7 +24,8 @@ Every `kafka.*` option is passed to the client under its name in Kafka's clients
 `kafka.fetch.max.wait.ms`, `kafka.client.id` and so on. With `kafka.isolation.level=read_committed` a read ends at the last stable offset of
 each partition and skips records of aborted transactions. `kafka.group.id` and the other settings of group members cause a warning and have
 no effect. `kafka.security.protocol`, `kafka.ssl.*`, `kafka.sasl.mechanism` and `kafka.sasl.jaas.config` secure the connections ([security.md](security.md)); the
-files that they name must exist on the driver and on every executor.
+files that they name must exist on the driver and on every executor. With `kafka.sasl.token.mechanism`, the credentials stay
+on the driver ([delegation tokens](security.md#delegation-tokens)).
 
 ## Refused
 

@@ -35,5 +35,18 @@ class SecurityOptions(TypedDict, total=False):
     sasl_oauthbearer_scope: str
     sasl_oauthbearer_client_credentials_client_id: str
     sasl_oauthbearer_client_credentials_client_secret: str
+    sasl_oauthbearer_header_urlencode: bool
+    sasl_oauthbearer_jwt_retriever_class: str
+    sasl_oauthbearer_assertion_file: str
+    sasl_oauthbearer_assertion_algorithm: str
+    sasl_oauthbearer_assertion_private_key_file: str
+    sasl_oauthbearer_assertion_private_key_passphrase: str
+    sasl_oauthbearer_assertion_template_file: str
+    sasl_oauthbearer_assertion_claim_aud: str
+    sasl_oauthbearer_assertion_claim_iss: str
+    sasl_oauthbearer_assertion_claim_sub: str
+    sasl_oauthbearer_assertion_claim_exp_seconds: int
+    sasl_oauthbearer_assertion_claim_nbf_seconds: int
+    sasl_oauthbearer_assertion_claim_jti_include: bool
     sasl_login_connect_timeout_ms: int
     sasl_login_read_timeout_ms: int

@@ -14,18 +14,12 @@ sasl.kerberos.min.time.before.relogin sasl.kerberos.service.name sasl.kerberos.t
 sasl.kerberos.ticket.renew.window.factor sasl.login.callback.handler.class sasl.login.class
 sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor
 sasl.login.refresh.window.jitter sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms
-sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud
-sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.iss
-sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds
-sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file
-sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.private.key.passphrase
-sasl.oauthbearer.assertion.template.file sasl.oauthbearer.clock.skew.seconds
-sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer sasl.oauthbearer.header.urlencode
+sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer
 sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
 sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
-sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope.claim.name
-sasl.oauthbearer.sub.claim.name security.providers share.acknowledgement.mode share.acquire.mode
-ssl.engine.factory.class ssl.keymanager.algorithm ssl.protocol ssl.provider ssl.secure.random.implementation
+sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name
+security.providers share.acknowledgement.mode share.acquire.mode ssl.engine.factory.class
+ssl.keymanager.algorithm ssl.protocol ssl.provider ssl.secure.random.implementation
 ssl.trustmanager.algorithm transaction.two.phase.commit.enable value.deserializer value.serializer
 """
 WITHOUT_EFFECT: Final = frozenset(_WITHOUT_EFFECT.split())

@@ -21,6 +21,7 @@ from sparklog.spark.plan import TINY_BYTES, OffsetRange
 from sparklog.spark.positions import EARLIEST, LATEST, Landmark
 from sparklog.spark.shipping import Portable
 from sparklog.spark.sizes import Observed, SizeEstimates
+from sparklog.spark.task_clients import input_partition, options_of_pickle, options_of_task
 from sparklog.spark.topics import SubscribedTopics
 
 
@@ -42,7 +43,7 @@ class BatchReader(Portable, DataSourceReader):
                     OffsetRange(tp, start[tp], max(start[tp], end[tp]), now.ids.get(tp.topic, ZERO_UUID))
                     for tp in partitions
                 ]
-                return [InputPartition((r,)) for r in whole]
+                return [input_partition((r,), self._options) for r in whole]
             ranges = still_there(plan.ranges_of(start, end, now.ids), earliest, self._options)
             estimates = self._estimates(topics, [r.partition for r in ranges], earliest, latest)
         pieces = plan.tasks(
@@ -53,15 +54,18 @@ class BatchReader(Portable, DataSourceReader):
             per_offset=estimates.per_offset,
             tiny_bytes=TINY_BYTES,
         )
-        return [InputPartition(piece) for piece in pieces]
+        return [input_partition(piece, self._options) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from sparklog.spark.readers import record_batches  # a process that only plans does not need it
 
-        pieces = partition.value
-        if self._options.late_binding and pieces is not None:
-            pieces = self._bound_late(pieces)
-        return record_batches(self._options, self._schema, pieces)
+        pieces, options = partition.value, options_of_task(self._options, partition)
+        if options.late_binding and pieces is not None:
+            pieces = _bound_late(options, pieces)
+        return record_batches(options, self._schema, pieces)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"_options": options_of_pickle(self._options), "_schema": self._schema}
 
     def _bounds(
         self, topics: SubscribedTopics, earliest: PartitionOffsets, latest: PartitionOffsets
@@ -87,23 +91,6 @@ class BatchReader(Portable, DataSourceReader):
             )
         return start, end
 
-    def _bound_late(self, pieces: Sequence[OffsetRange]) -> list[OffsetRange]:
-        """The ranges with their ends, and starts that are landmarks, looked up now."""
-        start = self._options.start or EARLIEST
-        end = self._options.end if isinstance(self._options.end, Landmark) else LATEST
-        with SubscribedTopics(self._options) as topics:
-            partitions = [piece.partition for piece in pieces]
-            earliest, latest = topics.earliest(partitions), topics.latest(partitions)
-        option = self._options.start_option
-        begins = (
-            {p.partition: p.start for p in pieces}
-            if not isinstance(start, Landmark)
-            else positions.resolve(start, option=option, earliest=earliest, latest=latest)
-        )
-        ends = positions.resolve(end, option=option, earliest=earliest, latest=latest)
-        ranges = [piece.between(begins[piece.partition], ends[piece.partition]) for piece in pieces]
-        return still_there([r for r in ranges if len(r)], earliest, self._options)
-
     def _estimates(
         self,
         topics: SubscribedTopics,
@@ -120,3 +107,21 @@ class BatchReader(Portable, DataSourceReader):
             for tp, size in topics.sizes(read).items():
                 estimates.observe(tp, Observed(earliest[tp], latest[tp], size))
         return estimates
+
+
+def _bound_late(options: Options, pieces: Sequence[OffsetRange]) -> list[OffsetRange]:
+    """The ranges with their ends, and starts that are landmarks, looked up now."""
+    start = options.start or EARLIEST
+    end = options.end if isinstance(options.end, Landmark) else LATEST
+    with SubscribedTopics(options) as topics:
+        partitions = [piece.partition for piece in pieces]
+        earliest, latest = topics.earliest(partitions), topics.latest(partitions)
+    option = options.start_option
+    begins = (
+        {p.partition: p.start for p in pieces}
+        if not isinstance(start, Landmark)
+        else positions.resolve(start, option=option, earliest=earliest, latest=latest)
+    )
+    ends = positions.resolve(end, option=option, earliest=earliest, latest=latest)
+    ranges = [piece.between(begins[piece.partition], ends[piece.partition]) for piece in pieces]
+    return still_there([r for r in ranges if len(r)], earliest, options)

@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
 from sparklog.client.settings import ClientSettings
-from sparklog.client.without_effect import MEMBERS_ONLY, warn_without_effect
+from sparklog.client.without_effect import warn_without_effect
 from sparklog.errors import SettingsError
 from sparklog.model import TopicPartition
 from sparklog.spark import foreign_keys, positions
+from sparklog.spark.client_options import CLIENT_PREFIX, TOKEN_MECHANISM, TokenMechanism, client_settings
 from sparklog.spark.formats.names import Format, Mode, SchemaIdPrefix
 from sparklog.spark.option_values import (
     Definition,
@@ -43,13 +44,7 @@ from sparklog.spark.positions import (
     Position,
 )
 
-_CLIENT_PREFIX = "kafka."
 _CHECKPOINT = "checkpointlocation"
-_NO_BROKERS = (
-    "option 'kafka.bootstrap.servers' is missing, as host:port,host:port. Only a table created without "
-    "columns stores its OPTIONS, and a stream that writes into a table does not read them: set the option at "
-    "each use, FROM name WITH (…) or .options(…), and replace AS SELECT by INSERT INTO such a table"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,6 +228,13 @@ class Options:
         200,
         "the time between these retries in milliseconds; 1000 in Spark's Kafka connector",
     )
+    token_mechanism: TokenMechanism | None = option(
+        TOKEN_MECHANISM,
+        word(TokenMechanism),
+        None,
+        "if set, the driver fetches a delegation token, and executors get only that: they authenticate by "
+        "this mechanism, `SCRAM-SHA-512` or `SCRAM-SHA-256`",
+    )
 
     # -- keys and values as typed columns
     value_format: Format = option(
@@ -343,23 +345,14 @@ class Options:
                 values["checkpoint"] = value
             elif foreign_keys.is_let_through(key):
                 continue
-            elif lower.startswith(_CLIENT_PREFIX):
-                name = lower.removeprefix(_CLIENT_PREFIX)
-                if name in MEMBERS_ONLY:
-                    warn_without_effect(name)  # a query stores its own offsets and joins no group
-                else:
-                    client[name] = value
+            elif lower.startswith(CLIENT_PREFIX):
+                client[lower] = value
             else:
                 foreign_keys.refuse_or_warn(
                     key, {name: definition.name for name, (_, definition) in _DEFINED.items()}
                 )
-        if "bootstrap_servers" not in values:
-            raise SettingsError(_NO_BROKERS)
-        client["bootstrap.servers"] = str(values["bootstrap_servers"])
-        try:
-            settings = ClientSettings.from_kafka(client)
-        except SettingsError as error:
-            raise SettingsError(f"among the kafka.* options: {error}") from None
+        is_by_token = "token_mechanism" in values
+        settings = client_settings(client, values.get("bootstrap_servers"), is_by_token=is_by_token)
         options = cls(**values, client=settings)  # type: ignore[arg-type]
         options._check_together()
         return options

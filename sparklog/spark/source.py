@@ -24,6 +24,7 @@ from sparklog.spark.options import Options
 from sparklog.spark.schema import check_projection, source_schema
 from sparklog.spark.shipping import Portable
 from sparklog.spark.tables import of_use, remembering, table_options
+from sparklog.spark.task_clients import options_of_writer
 
 
 class SparklogSource(Portable, DataSource):
@@ -62,7 +63,7 @@ class SparklogSource(Portable, DataSource):
 
         if overwrite:
             raise SettingsError('a topic is a log and cannot be overwritten: write with .mode("append")')
-        return BatchSink(_parsed(of_use(self.options, schema)), schema)
+        return BatchSink(options_of_writer(_parsed(of_use(self.options, schema))), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         from sparklog.spark.writers import StreamSink
@@ -70,7 +71,7 @@ class SparklogSource(Portable, DataSource):
         # `overwrite` means output mode "complete": the whole result of each trigger is appended, as with
         # Spark's Kafka connector. A stored schema belongs to the table that the rows come from, never to
         # the one they go to.
-        return StreamSink(_parsed(self.options), schema)
+        return StreamSink(options_of_writer(_parsed(self.options)), schema)
 
 
 class SparklogSourceWithoutTables(SparklogSource):

@@ -35,6 +35,7 @@ from sparklog.spark.positions import LATEST, ByOffset
 from sparklog.spark.progress import Growth, by_topic, description
 from sparklog.spark.shipping import Portable
 from sparklog.spark.stream_topics import StreamTopics
+from sparklog.spark.task_clients import input_partition, options_of_pickle, options_of_task
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
@@ -142,12 +143,12 @@ class StreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvailableNow
         if not ranges:
             return []
         ranges = still_there(ranges, self._topics.log_starts(ranges, last), self._options)
-        return [InputPartition(pieces) for pieces in self._tasks(ranges)]
+        return [input_partition(pieces, self._options) for pieces in self._tasks(ranges)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from sparklog.spark.readers import record_batches  # a process that only plans does not need it
 
-        return record_batches(self._options, self._schema, partition.value)
+        return record_batches(options_of_task(self._options, partition), self._schema, partition.value)
 
     @cause_first()
     def commit(self, end: dict[str, Any]) -> None:
@@ -159,7 +160,7 @@ class StreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvailableNow
         self._group.close()
 
     def __getstate__(self) -> dict[str, object]:
-        return {"options": self._options, "schema": self._schema}
+        return {"options": options_of_pickle(self._options), "schema": self._schema}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["options"], state["schema"])  # type: ignore[misc]

@@ -84,7 +84,7 @@ class Authorization:
         decide = self._decide
         if decide is None:
             return True
-        who = call.forwarding or call.session
+        who = call.client
         is_allowed = decide(who.principal, who.host, operation, resource, name, who.groups)
         audit = self.audit
         if audit is not None and (not is_allowed or audit.logs_allowed):
@@ -96,7 +96,7 @@ class Authorization:
         decide = self._decide
         if decide is None:
             return True
-        who = call.forwarding or call.session
+        who = call.client
         return decide(who.principal, who.host, operation, resource, name, who.groups)
 
     def allow_some(self, call: Call, operation: Operation, resource: Resource) -> bool:
@@ -104,7 +104,7 @@ class Authorization:
         authorizer = self.authorizer
         if authorizer is None:
             return self.allow(call, operation, resource, "")
-        who = call.forwarding or call.session
+        who = call.client
         is_allowed = authorizer.authorize_by_resource_type(
             who.principal, who.host, operation, resource, who.groups
         )
@@ -126,7 +126,7 @@ class Authorization:
         from sparklog_server.security.audit import Decision
 
         assert self.audit is not None
-        who = call.forwarding or call.session
+        who = call.client
         self.audit.decided(
             Decision(
                 who.principal,

@@ -217,8 +217,8 @@ class ControllerLink:
             data = frame[_LENGTH_BYTES:]
             command.envelope = EnvelopeRequest(
                 request_data=data,
-                request_principal=_principal(caller.principal, caller.session.groups),
-                client_host_address=_packed(caller.session.host),
+                request_principal=_principal(caller),
+                client_host_address=_packed(caller.client.host),
             )
             self._envelope_bytes += len(data)
         return command.envelope
@@ -240,9 +240,16 @@ def _decision_in(told: Message, command: _Command) -> Message | None:
     return None if says_not_controller(told) else told
 
 
-def _principal(name: str, groups: tuple[str, ...]) -> bytes:
-    kind, _, own = name.partition(":")
-    return b"\0\0" + joined(encode(PrincipalData(type=kind, name=own, groups=list(groups)), 0))
+def _principal(caller: Call) -> bytes:
+    kind, _, name = caller.principal.partition(":")
+    client = caller.client
+    principal = PrincipalData(
+        type=kind,
+        name=name,
+        token_authenticated=client.is_token_authenticated,
+        groups=list(client.groups),
+    )
+    return b"\0\0" + joined(encode(principal, 0))
 
 
 def _packed(address: str) -> bytes:

@@ -64,6 +64,11 @@ class Call(msgspec.Struct, eq=False):
     spent_us: int = 0
     span: "Span | None" = None
 
+    @property
+    def client(self) -> "Session | Forwarding":
+        """Has the host and the groups of the client, and whether a delegation token has authenticated it."""
+        return self.forwarding or self.session
+
 
 _BROKER_PRINCIPAL: Final = "User:BROKER"
 
@@ -75,7 +80,7 @@ def principal_of(caller: Call | None) -> str:
 
 class Forwarding(NamedTuple):
     """The Envelope in which another broker forwards the request of `principal`, in these groups, from the IP
-    address `host`.
+    address `host`; a delegation token has authenticated it there if `is_token_authenticated`.
     """
 
     version: int
@@ -83,6 +88,7 @@ class Forwarding(NamedTuple):
     principal: str
     host: str = ""
     groups: tuple[str, ...] = ()
+    is_token_authenticated: bool = False
 
 
 UNKNOWN_SOFTWARE: Final = ("unknown", "unknown")

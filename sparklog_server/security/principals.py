@@ -37,7 +37,13 @@ _RULE: Final = re.compile(
     r"\s*(?:(?P<default>DEFAULT)|RULE:(?P<pattern>(?:\\.|[^\\/])*)/(?P<replacement>(?:\\.|[^\\/])*)"
     r"/(?P<case>[LU]?))?\s*(?:,|$)"
 )
-_REFERENCE: Final = re.compile(r"\\(.)|\$(\d+)", re.DOTALL)
+_REFERENCE: Final = re.compile(
+    r"\\(?P<escaped>.)|\$(?P<number>[0-9]+)|\$\{(?P<name>[A-Za-z][A-Za-z0-9]*)\}|.", re.DOTALL
+)
+_DOT_ALL: Final = re.compile(r"\(\?[a-zA-Z]*s")
+_DOT: Final = re.compile(r"\\Q.*?(?:\\E|$)|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\.", re.DOTALL)
+"""Quoted text, an escaped character, a class, or a dot."""
+_NO_LINE_END: Final = r"[^\n\r\x{85}\x{2028}\x{2029}]"
 
 
 class CertificateUnreadable(ValueError):
@@ -114,36 +120,77 @@ class _Rule:
         options = re2.Options()
         options.log_errors = False
         try:
-            self._pattern: re2._Regexp[str] = re2.compile(pattern, options)
+            self._pattern: re2._Regexp[str] = re2.compile(_as_in_java(pattern), options)
         except re2.error as error:
             raise SettingsError(
                 f"ssl.principal.mapping.rules: the pattern {pattern} cannot be used: {error}"
             ) from None
-        self._replacement = replacement
+        self._replacement = _parts_of(replacement, self._pattern)
         self._case = case
 
     def apply(self, subject: str) -> str | None:
+        """The name, None if the rule does not match. Raises NoRuleApplies if it matches and its replacement
+        cannot be used.
+        """
         if self._pattern.fullmatch(subject) is None:
             return None
+        parts = self._replacement
+        if parts is None:
+            raise NoRuleApplies(f"a replacement of ssl.principal.mapping.rules cannot be used for {subject}")
         # As in Java's replaceAll, each place that the pattern matches is replaced.
-        name: str = self._pattern.sub(self._expanded, subject)
+        name: str = self._pattern.sub(
+            lambda match: "".join(part if isinstance(part, str) else match[part] or "" for part in parts),
+            subject,
+        )
         return name.lower() if self._case == "L" else name.upper() if self._case == "U" else name
 
-    def _expanded(self, match: "re2._Match[str]") -> str:
-        groups = self._pattern.groups
 
-        def expand(reference: re.Match[str]) -> str:
-            if reference[1] is not None:
-                return reference[1]
-            digits, count = reference[2], 1
-            # The longest number that is a group; as in Kafka, one that is none stays as it is.
-            if int(digits[:1]) > groups:
-                return reference[0]
+def _as_in_java(pattern: str) -> str:
+    """The pattern, whose `.` matches no line terminator of Java before a flag `s`: the client chooses the
+    characters of its subject.
+    """
+    flag = _DOT_ALL.search(pattern)
+    limit = len(pattern) if flag is None else flag.start()
+    return (
+        _DOT.sub(lambda found: _NO_LINE_END if found[0] == "." else found[0], pattern[:limit])
+        + pattern[limit:]
+    )
+
+
+def _parts_of(replacement: str, pattern: "re2._Regexp[str]") -> list[str | int] | None:
+    """The texts and groups of a replacement, None if it refers to a group that Kafka does not find either. In
+    a pattern with groups, the number of a group that is not there stays as it is.
+    """
+    groups = pattern.groups
+    parts: list[str | int] = []
+    position = 0
+    while position < len(replacement):
+        found = _REFERENCE.match(replacement, position)
+        assert found is not None, "any character is a part"
+        position = found.end()
+        digit = replacement[position : position + 1]
+        if found["escaped"] == "$" and groups and digit.isdecimal() and int(digit) > groups:
+            return None  # Kafka escapes the $ once more
+        if found["number"] is not None:
+            digits = found["number"]
+            if int(digits[0]) > groups:
+                if not groups:
+                    return None
+                parts.append(found[0])
+                continue
+            count = 1  # the longest number that is a group
             while count < len(digits) and int(digits[: count + 1]) <= groups:
                 count += 1
-            return (match[int(digits[:count])] or "") + digits[count:]
-
-        return _REFERENCE.sub(expand, self._replacement)
+            parts += [int(digits[:count]), digits[count:]]
+        elif found["name"] is not None:
+            if found["name"] not in pattern.groupindex:
+                return None
+            parts.append(pattern.groupindex[found["name"]])
+        elif found[0] == "$":
+            return None
+        else:
+            parts.append(found["escaped"] or found[0])
+    return parts
 
 
 # -- the subject

@@ -66,7 +66,7 @@ MAY_TOUCH_THE_WORLD = {
     *("sparklog_server.daemon", "sparklog_server.simulation", "sparklog_server.cli"),
     "sparklog_server.console",
     *("sparklog.local_broker", "sparklog.testing", "sparklog.client.stream", "sparklog.client.tls_stream"),
-    *("sparklog.client.sasl.token_endpoint", "sparklog.client.waker"),
+    *("sparklog.client.sasl.token_endpoint", "sparklog.client.sasl.assertions", "sparklog.client.waker"),
     *("sparklog.client.clock", "sparklog.client.promises", "sparklog.client.streams"),
     *("sparklog.tls.contexts", "sparklog.tls.stores"),
     *(
@@ -75,6 +75,7 @@ MAY_TOUCH_THE_WORLD = {
         "sparklog.spark.stream_reader",
         "sparklog.spark.readers",
     ),
+    "sparklog.spark.task_clients",
     *("sparklog.spark.writers", "sparklog.spark.connections", "sparklog.spark.formats.files"),
     *(
         "sparklog_server.disk.descriptors",

@@ -8,7 +8,7 @@ from sparklog.client.connection import api_of
 from sparklog.effects import Loss
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, Micros, Millis, SessionId
-from sparklog.wire.codec import decode
+from sparklog.wire.codec import decode, encode
 from sparklog.wire.frame import Framer, spare_buffers
 from sparklog.wire.header import decode_request_header, encode_reply
 from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
@@ -26,8 +26,8 @@ from sparklog.wire.messages.delete_topics import (
 from sparklog.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from sparklog.wire.schema import Message
 from sparklog_server.broker.controller_link import COMMAND_US, COMMANDS_MAX, ControllerLink
-from sparklog_server.broker.forwarding import joined
-from sparklog_server.broker.session import Call, Session
+from sparklog_server.broker.forwarding import PrincipalData, joined
+from sparklog_server.broker.session import Call, Forwarding, Session
 
 ONE, TWO = ("one", 9093), ("two", 9093)
 FRAMER = Framer(frame_bytes_max=1000, shared=bytearray(1000), spares=spare_buffers())
@@ -97,11 +97,20 @@ class Surroundings:
     ) -> None:
         self.asked.append(Asked(address, purpose, request, then, timeout_us))
 
-    def command(self, command: Message = CREATE, address: str = "10.1.2.3:555", version: int = 7) -> None:
+    def command(
+        self,
+        command: Message = CREATE,
+        address: str = "10.1.2.3:555",
+        version: int = 7,
+        *,
+        is_by_token: bool = False,
+        forwarding: Forwarding | None = None,
+    ) -> None:
         """A client's command."""
         session = Session(SessionId(1), FRAMER, listener="PLAINTEXT", peer_address=address)
-        session.principal = ALICE
+        session.principal, session.is_token_authenticated = ALICE, is_by_token
         call = Call(session, api_of(type(command)).key, version, 1, "c", session.principal)
+        call.forwarding = forwarding
         self.link.propose(command, lambda reply, _: self.replies.append(reply), call, self.now)
 
     def own_command(self, command: Message) -> None:
@@ -365,3 +374,21 @@ def test_a_broker_that_stops_forgets_its_commands(node: Surroundings) -> None:
     node.command()
     node.run(COMMAND_US)
     assert (node.replies, len(node.asked), node.link.deadline_us) == ([], 1, None)
+
+
+def test_an_envelope_says_that_a_token_has_authenticated_the_client(node: Surroundings) -> None:
+    node.leader = TWO
+    node.command(is_by_token=True)
+    envelope = node.asked[0].request
+    assert isinstance(envelope, EnvelopeRequest)
+    assert envelope.request_principal == b"\0\0\x05User\x06alice\x01\0"
+
+
+def test_a_forwarded_request_is_forwarded_again_for_its_client(node: Surroundings) -> None:
+    node.leader = TWO
+    node.command(forwarding=Forwarding(0, 1, ALICE, "10.9.9.9", ("Group:ops",), is_token_authenticated=True))
+    envelope = node.asked[0].request
+    assert isinstance(envelope, EnvelopeRequest)
+    assert envelope.client_host_address == bytes((10, 9, 9, 9))
+    principal = PrincipalData(type="User", name="alice", token_authenticated=True, groups=["Group:ops"])
+    assert envelope.request_principal == b"\0\0" + joined(encode(principal, 0))

@@ -6,6 +6,8 @@ import pytest
 
 from sparklog.client.sasl.login import PasswordLogin
 from sparklog.errors import ErrorCode
+from sparklog.wire.codec import encode
+from sparklog.wire.header import decode_reply
 from sparklog.wire.messages.create_delegation_token import (
     CreatableRenewers,
     CreateDelegationTokenRequest,
@@ -25,7 +27,10 @@ from sparklog.wire.messages.renew_delegation_token import (
     RenewDelegationTokenRequest,
     RenewDelegationTokenResponse,
 )
+from sparklog.wire.schema import Message
+from sparklog_server.broker.forwarding import PrincipalData, joined
 from sparklog_server.simulation.cluster import SimulatedConnection
+from tests.broker.test_controller_listener import LISTENERS, forwarded, framed, in_envelope
 from tests.broker.test_sasl import a_world, connect, is_served, log_in, plain
 from tests.broker.world import World
 
@@ -194,3 +199,28 @@ def test_renewers_are_users() -> None:
     told = world.ask(log_in_as(world, "alice"), request, 3, CreateDelegationTokenResponse)
     assert isinstance(told, CreateDelegationTokenResponse)
     assert told.error_code == ErrorCode.INVALID_PRINCIPAL_TYPE
+
+
+@pytest.mark.parametrize(
+    ("request_type", "version", "response_type"),
+    [
+        (CreateDelegationTokenRequest, 3, CreateDelegationTokenResponse),
+        (RenewDelegationTokenRequest, 2, RenewDelegationTokenResponse),
+        (ExpireDelegationTokenRequest, 2, ExpireDelegationTokenResponse),
+    ],
+)
+def test_a_session_of_a_token_gets_no_token_by_another_broker(
+    request_type: type[Message], version: int, response_type: type[CreateDelegationTokenResponse]
+) -> None:
+    world = World(1, **SECRET, **LISTENERS)
+    world.node.start()
+    world.settle()
+    told = {}
+    for is_by_token in (False, True):
+        principal = PrincipalData(type="User", name="alice", token_authenticated=is_by_token)
+        envelope = in_envelope(framed(request_type(), version), b"\0\0" + joined(encode(principal, 0)))
+        answer = forwarded(world, envelope)
+        assert answer.response_data is not None
+        told[is_by_token] = decode_reply(response_type, version, answer.response_data)[1].error_code
+    assert told[True] == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+    assert told[False] != ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED

@@ -3,7 +3,7 @@ most of a second.
 """
 
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.tools import KAFKA_JARS, PROJECT, require_kafka_tools
@@ -19,25 +19,33 @@ PRODUCER_PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
 
 
 def kafka_tool(
-    main_class: str, *arguments: str | Path, given: str = "", complaints: Sequence[str] = ()
+    main_class: str,
+    *arguments: str | Path,
+    given: str = "",
+    complaints: Sequence[str] = (),
+    properties: Mapping[str, str] | None = None,
 ) -> str:
     """Run a tool with `given` on its standard input; its standard output, once it has ended well and
-    warned of nothing but `complaints`.
+    warned of nothing but `complaints`. `properties` are those of the JVM.
     """
-    run = _run(main_class, arguments, given)
+    run = _run(main_class, arguments, given, properties or {})
     assert run.returncode == 0, run.stderr + run.stdout
     found = [line for line in run.stderr.splitlines() if not line.startswith("Processed a total of")]
     assert sorted(found) == sorted(complaints), "\n".join(found)
     return run.stdout
 
 
-def all_that_is_said(main_class: str, *arguments: str | Path) -> str:
+def all_that_is_said(
+    main_class: str, *arguments: str | Path, properties: Mapping[str, str] | None = None
+) -> str:
     """Run a tool; all that it prints, complaints and standard error included, for every exit code."""
-    run = _run(main_class, arguments, "")
+    run = _run(main_class, arguments, "", properties or {})
     return run.stdout + run.stderr
 
 
-def java_command(main_class: str, *arguments: str | Path) -> list[str]:
+def java_command(
+    main_class: str, *arguments: str | Path, properties: Mapping[str, str] | None = None
+) -> list[str]:
     """The command that runs a tool, for those who talk to it while it runs; no test without Java and the
     jars.
     """
@@ -50,9 +58,12 @@ def java_command(main_class: str, *arguments: str | Path) -> list[str]:
         "-XX:TieredStopAtLevel=1",
         f"-Dlog4j2.configurationFile={log4j}",
     ]
+    command += [f"-D{name}={text}" for name, text in (properties or {}).items()]
     return [*command, "-cp", f"{KAFKA_JARS}/*", main_class, *map(str, arguments)]
 
 
-def _run(main_class: str, arguments: Sequence[str | Path], given: str) -> "subprocess.CompletedProcess[str]":
-    command = java_command(main_class, *arguments)
+def _run(
+    main_class: str, arguments: Sequence[str | Path], given: str, properties: Mapping[str, str]
+) -> "subprocess.CompletedProcess[str]":
+    command = java_command(main_class, *arguments, properties=properties)
     return subprocess.run(command, input=given, capture_output=True, text=True, timeout=60, check=False)

@@ -1,85 +1,44 @@
-"""OAUTHBEARER against a live broker: tokens of a provider on loopback, for librdkafka and our clients."""
+"""OAUTHBEARER against a live broker: tokens of a provider on loopback, for three clients."""
 
-import json
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
-from urllib.parse import parse_qs
 
 import confluent_kafka
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 import sparklog
 from sparklog.client.failures import AuthenticationFailed
 from sparklog.local_broker import EmbeddedBroker, embedded
+from sparklog.model import TopicPartition
+from sparklog_server.cli.main import main
+from tests.compatibility.kafka_tools import (
+    CONSOLE_CONSUMER,
+    CONSOLE_PRODUCER,
+    TOPICS,
+    all_that_is_said,
+    kafka_tool,
+)
+from tests.identity_provider import AUDIENCE, JWT_BEARER, KEY, Provider, a_token, provider
 
 pytestmark = pytest.mark.compat
 
-KEY = rsa.generate_private_key(65537, 2048)
 PATIENCE_S = 20
+_OAUTH = "org.apache.kafka.common.security.oauthbearer"
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
-def a_token(key: rsa.RSAPrivateKey = KEY, lasts_s: int = 300) -> str:
-    now = int(time.time())
-    claims = {"sub": "alice", "iss": "idp", "aud": "kafka", "iat": now, "exp": now + lasts_s}
-    return jwt.encode(claims, key, "RS256", headers={"kid": "one"})
-
-
-class Provider(HTTPServer):
-    """The two documents of an identity provider; `asked` has the bodies of requests for tokens."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.asked: list[dict[str, list[str]]] = []
-        self.keys = {
-            "keys": [json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(KEY.public_key())) | {"kid": "one"}]
-        }
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Provider
-
-    def do_GET(self) -> None:
-        self._answer(200, self.server.keys)
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-        self.server.asked.append(parse_qs(body))
-        if self.headers["Authorization"] != "Basic Y2xpZW50OmElMkZi":  # client:a/b, form-encoded
-            self._answer(401, {"error": "invalid_client"})
-        else:
-            self._answer(200, {"access_token": a_token(), "expires_in": 300})
-
-    def _answer(self, code: int, told: Any) -> None:
-        self.send_response(code)
-        self.end_headers()
-        self.wfile.write(json.dumps(told).encode())
-
-    def log_message(self, *_: object) -> None:
-        """Nothing on stderr."""
+@pytest.fixture(scope="module")
+def idp() -> Iterator[Provider]:
+    with provider(KEY.public_key()) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
-def provider() -> Iterator[Provider]:
-    server = Provider()
-    yield server
-    server.shutdown()
-    server.server_close()
-
-
-@pytest.fixture(scope="module")
-def broker(provider: Provider) -> Iterator[EmbeddedBroker]:
+def broker(idp: Provider) -> Iterator[EmbeddedBroker]:
     with embedded(
         listener_security_protocol_map="PLAINTEXT:SASL_PLAINTEXT",
         sasl_enabled_mechanisms="OAUTHBEARER,PLAIN",
@@ -87,12 +46,24 @@ def broker(provider: Provider) -> Iterator[EmbeddedBroker]:
         listener_name_plaintext_plain_sasl_jaas_config=(
             f'{_PLAIN} required username="node" password="n" user_node="n";'
         ),
-        sasl_oauthbearer_jwks_endpoint_url=f"{provider.url}/keys",
-        sparklog_sasl_oauthbearer_allowed_urls=f"{provider.url}/keys",
+        sasl_oauthbearer_jwks_endpoint_url=f"{idp.url}/keys",
+        sparklog_sasl_oauthbearer_allowed_urls=f"{idp.url}/keys",
         sasl_oauthbearer_expected_issuer="idp",
         sasl_oauthbearer_expected_audience="kafka",
     ) as one:
         yield one
+
+
+def pem(key: rsa.RSAPrivateKey) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    """The file of the key that the provider trusts."""
+    file = tmp_path / "key.pem"
+    file.write_bytes(pem(KEY))
+    return file
 
 
 def ours(broker: EmbeddedBroker, **more: object) -> sparklog.Admin:
@@ -117,8 +88,82 @@ def test_librdkafka_authenticates_by_a_token(broker: EmbeddedBroker) -> None:
     assert producer.flush(PATIENCE_S) == 0
 
 
+@pytest.mark.parametrize("grant", ["client_credentials", JWT_BEARER])
+def test_librdkafka_gets_tokens_of_a_provider(
+    broker: EmbeddedBroker, idp: Provider, key: Path, grant: str
+) -> None:
+    settings = {
+        "bootstrap.servers": broker.bootstrap_servers,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.token.endpoint.url": f"{idp.url}/token",
+        "sasl.oauthbearer.grant.type": grant,
+        "sasl.oauthbearer.scope": "kafka",
+    }
+    if grant == JWT_BEARER:
+        settings |= {
+            "sasl.oauthbearer.assertion.private.key.file": str(key),
+            "sasl.oauthbearer.assertion.claim.aud": AUDIENCE,
+            "sasl.oauthbearer.assertion.claim.iss": "app",
+        }
+    else:
+        settings |= {"sasl.oauthbearer.client.id": "client", "sasl.oauthbearer.client.secret": "a/b"}
+    idp.asked.clear()
+    producer = confluent_kafka.Producer(settings | {"message.timeout.ms": "20000"})
+    producer.produce("librdkafka", b"value")
+    assert producer.flush(PATIENCE_S) == 0
+    assert {form["grant_type"] for form in idp.asked} == {grant}
+
+
+@pytest.mark.parametrize(
+    "retriever", ["ClientCredentialsJwtRetriever", "FileJwtRetriever", "JwtBearerJwtRetriever", "wrong key"]
+)
+def test_kafkas_java_clients_get_tokens_of_a_provider(
+    broker: EmbeddedBroker, idp: Provider, key: Path, retriever: str
+) -> None:
+    url = f"{idp.url}/token"
+    settings = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.login.callback.handler.class": f"{_OAUTH}.OAuthBearerLoginCallbackHandler",
+        "sasl.jaas.config": f"{_OAUTH}.OAuthBearerLoginModule required;",
+    }
+    if retriever == "FileJwtRetriever":
+        file = key.with_name("token")
+        file.write_text(a_token())
+        url = file.as_uri()
+    elif retriever == "ClientCredentialsJwtRetriever":
+        settings["sasl.oauthbearer.client.credentials.client.id"] = "client"
+        settings["sasl.oauthbearer.client.credentials.client.secret"] = "a/b"
+    else:
+        settings["sasl.oauthbearer.assertion.private.key.file"] = str(key)
+        settings["sasl.oauthbearer.assertion.claim.aud"] = AUDIENCE
+        settings["sasl.oauthbearer.assertion.claim.iss"] = "app"
+    is_wrong = retriever == "wrong key"
+    if is_wrong:
+        key.write_bytes(pem(rsa.generate_private_key(65537, 2048)))
+        retriever = "JwtBearerJwtRetriever"
+    settings["sasl.oauthbearer.jwt.retriever.class"] = f"{_OAUTH}.{retriever}"
+    settings["sasl.oauthbearer.token.endpoint.url"] = url
+    properties = key.with_name("client.properties")
+    properties.write_text("".join(f"{name}={text}\n" for name, text in settings.items()))
+    allowed = "org.apache.kafka.sasl.oauthbearer.allowed"
+    jvm = {f"{allowed}.urls": url, f"{allowed}.files": str(key)}
+    options = ("--bootstrap-server", broker.bootstrap_servers, "--command-config", properties)
+    if is_wrong:
+        assert "invalid_client" in all_that_is_said(TOPICS, *options, "--list", properties=jvm)
+        return
+    topic = f"java-{retriever}"
+    create = ("--create", "--topic", topic, "--partitions", "1")
+    kafka_tool(TOPICS, *options, *create, properties=jvm)
+    kafka_tool(CONSOLE_PRODUCER, *options, "--topic", topic, given="value\n", properties=jvm)
+    reader = (*options, "--topic", topic, "--partition", "0", "--offset", "earliest", "--max-messages", "1")
+    assert kafka_tool(CONSOLE_CONSUMER, *reader, properties=jvm) == "value\n"
+
+
 def test_our_clients_take_tokens_of_a_callback_a_file_and_a_provider(
-    broker: EmbeddedBroker, provider: Provider, tmp_path: Path
+    broker: EmbeddedBroker, idp: Provider, tmp_path: Path
 ) -> None:
     with ours(broker, sasl_oauthbearer_token_callback=lambda: (a_token(), time.time() + 300)) as admin:
         admin.list_topics()
@@ -127,13 +172,14 @@ def test_our_clients_take_tokens_of_a_callback_a_file_and_a_provider(
     with ours(broker, sasl_oauthbearer_token_endpoint_url=file.as_uri()) as admin:
         admin.list_topics()
     client = {
-        "sasl_oauthbearer_token_endpoint_url": f"{provider.url}/token",
+        "sasl_oauthbearer_token_endpoint_url": f"{idp.url}/token",
         "sasl_oauthbearer_client_credentials_client_id": "client",
         "sasl_oauthbearer_scope": "kafka read",
     }
+    idp.asked.clear()
     with ours(broker, **client, sasl_oauthbearer_client_credentials_client_secret="a/b") as admin:
         admin.list_topics()
-    assert provider.asked == [{"grant_type": ["client_credentials"], "scope": ["kafka read"]}]
+    assert idp.asked == [{"grant_type": "client_credentials", "scope": "kafka read"}]
     with (
         ours(broker, **client, sasl_oauthbearer_client_credentials_client_secret="hunter2") as admin,
         pytest.raises(AuthenticationFailed, match="HTTP 401") as failed,
@@ -165,3 +211,30 @@ def test_a_session_is_authenticated_again_before_its_token_ends(broker: Embedded
             admin.list_topics()
             assert time.monotonic() < asked[0] + PATIENCE_S
     assert asked[1] - asked[0] < 3
+
+
+def test_every_client_of_ours_exchanges_an_assertion_for_a_token(
+    broker: EmbeddedBroker, idp: Provider, key: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {
+        "bootstrap.servers": broker.bootstrap_servers,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.token.endpoint.url": f"{idp.url}/token",
+        "sasl.oauthbearer.jwt.retriever.class": f"{_OAUTH}.JwtBearerJwtRetriever",
+        "sasl.oauthbearer.assertion.private.key.file": str(key),
+        "sasl.oauthbearer.assertion.claim.aud": AUDIENCE,
+        "sasl.oauthbearer.assertion.claim.iss": "app",
+    }
+    ours = {name.replace(".", "_"): text for name, text in settings.items()}
+    with sparklog.Producer(**ours) as producer:  # type: ignore[arg-type]
+        producer.send("bearer", value=b"one")
+    with sparklog.Consumer(**ours) as consumer:  # type: ignore[arg-type]
+        one = TopicPartition("bearer", 0)
+        consumer.assign([one])
+        assert consumer.beginning_offsets([one]) == {one: 0}
+    properties = key.with_name("client.properties")
+    properties.write_text("".join(f"{name}={text}\n" for name, text in settings.items()))
+    assert main(["topics", "list", "--command-config", str(properties)]) == 0
+    assert "bearer" in capsys.readouterr().out
+    assert len(idp.assertions) >= 3

@@ -5,6 +5,7 @@ Kafka's error, and nothing is stored.
 import gzip
 import itertools
 import struct
+import time
 import zlib
 from collections.abc import Callable
 
@@ -16,7 +17,12 @@ from sparklog.errors import ErrorCode
 from sparklog.kernels import scan
 from sparklog.record.batch import CRC_POSITION, CRC_START, HEADER_SIZE, build_batch
 from sparklog.record.compression import Codec
-from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from sparklog.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from sparklog.wire.messages.list_offsets import ListOffsetsResponse
 from sparklog.wire.messages.produce import ProduceResponse
 from sparklog.wire.schema import Message
@@ -112,6 +118,58 @@ LIES = {
 }
 
 
+def at_time(base_ms: int, *, second_ms: int = 0) -> Callable[[], bytes]:
+    """Two records of this time, the second so much later."""
+    return lambda: sealed(
+        build_batch([(b"key", b"one", (), base_ms), (b"key", b"two", (), base_ms + second_ms)])
+    )
+
+
+def with_offset_delta() -> bytes:
+    """The second record says that it is the sixth."""
+    content = batch()
+    place = content.rindex(b"\x02\x06key")  # the delta 1 and the length 3, as zigzag varints
+    content[place] = 10
+    return sealed(content)
+
+
+LONG_MAX = (1 << 63) - 1
+HOUR_MS = 3_600_000
+UNUSUAL: dict[str, Callable[[], bytes]] = {
+    "an offset of 7": lying(0, ">q", 7),
+    "an offset of -5": lying(0, ">q", -5),
+    "a leader epoch of 2^31-1": lying(LEADER_EPOCH, ">i", 2**31 - 1),
+    "a first time of 2^63-1": lying(FIRST_TIMESTAMP, ">q", LONG_MAX),
+    "a first time of -2^63": lying(FIRST_TIMESTAMP, ">q", -LONG_MAX - 1),
+    "a first time of -1": lying(FIRST_TIMESTAMP, ">q", -1),
+    "a first time of -5": lying(FIRST_TIMESTAMP, ">q", -5),
+    "a last time of 2^63-1": lying(MAX_TIMESTAMP, ">q", LONG_MAX),
+    "a last time of -2^63": lying(MAX_TIMESTAMP, ">q", -LONG_MAX - 1),
+    "a last time before the first": lying(MAX_TIMESTAMP, ">q", 1),
+    "a last time of -1": lying(MAX_TIMESTAMP, ">q", -1),
+    "records of tomorrow": lambda: at_time(int(time.time() * 1000) + 24 * HOUR_MS)(),
+    "a record of tomorrow": lambda: at_time(int(time.time() * 1000), second_ms=24 * HOUR_MS)(),
+    "a record long before the first": at_time(WALL_MS, second_ms=-WALL_MS - 3),
+    "the time of the broker": lying(ATTRIBUTES, ">h", 0x08),
+    "a transaction without a producer": lying(ATTRIBUTES, ">h", 0x10),
+    "a delete horizon": lying(ATTRIBUTES, ">h", 0x40),
+    "attributes that have no meaning": lying(ATTRIBUTES, ">h", 0x7F80),
+    "codec 5": lying(ATTRIBUTES, ">h", 5),
+    "a producer id of -2": lying(PRODUCER_ID, ">q", -2),
+    "a producer epoch without an id": lying(PRODUCER_EPOCH, ">h", 3),
+    "a sequence without a producer": lying(SEQUENCE, ">i", 3),
+    "a last offset beyond the count": lying(LAST_OFFSET_DELTA, ">i", 5),
+    "a last offset below the count": lying(LAST_OFFSET_DELTA, ">i", 0),
+    "a record with a false offset": with_offset_delta,
+}
+"""Batches that Kafka refuses or stores; `tests/compatibility/test_lying_batches.py` says which."""
+
+
+COMPRESS: dict[Codec, Callable[[bytes], bytes]] = {
+    Codec.GZIP: gzip.compress,
+    Codec.LZ4: lambda records: lz4.frame.compress(records, block_linked=False),
+    Codec.ZSTD: zstandard.compress,
+}
 OF_ZEROS: dict[Codec, Callable[[int], bytes]] = {
     Codec.GZIP: lambda size: gzip.compress(bytes(size)),
     Codec.SNAPPY: lambda size: snappy_of_zeros(size),
@@ -130,6 +188,27 @@ def varint(value: int) -> bytes:
     while value > 127:
         out, value = out + bytes((value & 127 | 128,)), value >> 7
     return out + bytes((value,))
+
+
+def one_record(size: int) -> bytes:
+    """One valid record whose value has so many zeros."""
+    return bytes(build_batch([(b"key", bytes(size), (), WALL_MS)])[HEADER_SIZE:])
+
+
+def bomb_of_one_record(codec: Codec, size: int) -> bytes:
+    """A valid batch that is far smaller than its one record."""
+    records = one_record(size)
+    packed = snappy_of_one_record(records) if codec is Codec.SNAPPY else COMPRESS[codec](records)
+    return with_records(packed, codec, count=1)
+
+
+def snappy_of_one_record(records: bytes) -> bytes:
+    """The head of the record as a literal, its zeros as copies, the rest as a literal."""
+    copies = (len(records) - 64) // 64
+    head, tail = records[:32], records[32 + copies * 64 :]
+    assert records[31] == 0
+    first, last = (bytes((0xF0, len(part) - 1)) + part for part in (head, tail))
+    return varint(len(records)) + first + b"\xfe\x01\0" * copies + last
 
 
 def zstd_frame_of(size: int) -> bytes:
@@ -168,7 +247,8 @@ REFUSED = {
 
 def a_topic(client: Client, **configs: str) -> str:
     name = f"hostile-{next(_topics)}"
-    told = client.ask(CreateTopicsRequest([CreatableTopic(name, 1, 1)], 10_000), 7, CreateTopicsResponse)
+    topic = CreatableTopic(name, 1, 1, configs=[CreatableTopicConfig(*one) for one in configs.items()])
+    told = client.ask(CreateTopicsRequest([topic], 10_000), 7, CreateTopicsResponse)
     assert isinstance(told, CreateTopicsResponse)
     assert told.topics[0].error_code == 0
     return name
@@ -215,3 +295,34 @@ def test_a_compression_bomb_holds_bounded_memory(target: Target, door: Door, cod
         bomb = with_records(OF_ZEROS[codec](BOMB_BYTES), codec)
         code = refusal(client, topic, bomb)
     assert code in REFUSED, code
+
+
+@SERVED
+def test_an_unusual_batch_is_answered(target: Target, door: Door) -> None:
+    with target.client(door) as client:
+        for name, make in UNUSUAL.items():
+            code = outcome(client.ask(produce(a_topic(client), make(), acks=-1), 9, ProduceResponse))
+            assert code in REFUSED | {ErrorCode.NONE, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}, name
+
+
+@doors(Door.TLS_AFTER)
+@pytest.mark.parametrize(
+    ("codec", "size", "expected"),
+    [
+        (Codec.GZIP, BOMB_BYTES, ErrorCode.MESSAGE_TOO_LARGE),  # by sparklog.decompress.ratio.max
+        (Codec.SNAPPY, BOMB_BYTES // 2, ErrorCode.NONE),
+        (Codec.SNAPPY, BOMB_BYTES, ErrorCode.MESSAGE_TOO_LARGE),  # it is decompressed as a whole
+        (Codec.LZ4, BOMB_BYTES, ErrorCode.NONE),
+        (Codec.ZSTD, BOMB_BYTES, ErrorCode.MESSAGE_TOO_LARGE),
+    ],
+)
+def test_a_bomb_of_one_valid_record_holds_bounded_memory(
+    target: Target, door: Door, codec: Codec, size: int, expected: ErrorCode
+) -> None:
+    """One record, which is checked in pieces, and stored if the limits allow its batch."""
+    with target.client(door) as client:
+        topic = a_topic(client, **{"max.message.bytes": str(8 * MIB)})
+        bomb = bomb_of_one_record(codec, size)
+        assert outcome(client.ask(produce(topic, bomb, acks=-1), 9, ProduceResponse)) == expected
+        end = int(expected == ErrorCode.NONE)
+        assert listed(client.ask(latest(topic), 5, ListOffsetsResponse)) == (0, end)

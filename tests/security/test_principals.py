@@ -123,6 +123,10 @@ def test_a_changed_certificate_gives_a_name_or_is_refused(position: int, value: 
         (r"RULE:^CN=(.*?),.*$/\$1\/x/", "$1/x"),
         ("RULE:^cn=(.*?),.*$/$1/,RULE:(?i)^cn=(.*?),.*$/$1/", "App"),
         ("RULE:.*/admin/", "adminadmin"),
+        ("RULE:^CN=(.*?),.*$/${x}/", None),
+        ("RULE:^CN=(?<x>.*?),.*$/${x}/", "App"),
+        ("RULE:^CN=.*$/$1/", None),
+        ("RULE:^CN=(.*?),.*$/$/,DEFAULT", None),
     ],
 )
 def test_the_first_rule_that_matches_the_whole_subject_applies(rules: str, name: str | None) -> None:
@@ -140,3 +144,11 @@ def test_the_first_rule_that_matches_the_whole_subject_applies(rules: str, name:
 def test_rules_that_cannot_be_read_are_refused(rules: str) -> None:
     with pytest.raises(SettingsError, match=r"ssl\.principal\.mapping\.rules"):
         PrincipalRules(rules)
+
+
+def test_a_dot_matches_no_line_terminator_of_java_that_a_client_put_into_its_subject() -> None:
+    for end in "\n\r\u0085\u2028\u2029":
+        rules = PrincipalRules("RULE:^CN=(.*),OU=ops$/$1/,DEFAULT")
+        assert rules.apply(f"CN=a{end},OU=ops") == f"CN=a{end},OU=ops"
+    assert PrincipalRules(r"RULE:\Q.\E[.].\./x/").apply("..a.") == "x"
+    assert PrincipalRules("RULE:(?s).*b/x/").apply("a\nb") == "x"

@@ -5,16 +5,27 @@ sasl.username, sasl.password (librdkafka's) ───────┼─► Passw
 sasl.oauthbearer.* or a callback ──────────────────┘
 """
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
 
 from sparklog.errors import SettingsError
+from sparklog.tls.keys import TlsKeys
 
 from . import jaas
+from .grants import AssertionGrant, AssertionKeys, Grant, JwtBearerGrant, SecretGrant
 from .login import OAUTHBEARER, Login, PasswordLogin, TokenLogin, check_mechanism, password_login
 
-_KEY = "sasl.jaas.config"
-_EXTENSION = "extension_"
+_KEY: Final = "sasl.jaas.config"
+_EXTENSION: Final = "extension_"
+_URL: Final = "sasl.oauthbearer.token.endpoint.url"
+_PACKAGE: Final = "org.apache.kafka.common.security.oauthbearer."
+_DEFAULT, _FILE, _CREDENTIALS, _JWT_BEARER = RETRIEVERS = (
+    "DefaultJwtRetriever",
+    "FileJwtRetriever",
+    "ClientCredentialsJwtRetriever",
+    "JwtBearerJwtRetriever",
+)
+"""What Kafka's classes of sasl.oauthbearer.jwt.retriever.class do is built in."""
 
 
 class LoginSettings(Protocol):
@@ -33,6 +44,12 @@ class LoginSettings(Protocol):
     @property
     def sasl_oauthbearer_token_endpoint_url(self) -> str | None: ...
     @property
+    def sasl_oauthbearer_jwt_retriever_class(self) -> str: ...
+    @property
+    def sasl_oauthbearer_header_urlencode(self) -> bool: ...
+    @property
+    def assertion(self) -> AssertionKeys: ...
+    @property
     def sasl_oauthbearer_scope(self) -> str | None: ...
     @property
     def sasl_oauthbearer_client_credentials_client_id(self) -> str | None: ...
@@ -41,15 +58,19 @@ class LoginSettings(Protocol):
 
 
 class TokenSource(Protocol):
-    """Where the tokens of OAUTHBEARER come from: the shell reads URLs and clocks."""
+    """Where the tokens of OAUTHBEARER come from: the shell reads URLs, files and clocks."""
 
     def of_callback(self, callback: Callable[[], str | tuple[str, float]]) -> Callable[[], str]:
         """Tokens of a function of the user."""
 
-    def of_endpoint(
-        self, url: str, client_id: str, client_secret: str, scope: str | None
-    ) -> Callable[[], str]:
-        """Tokens of a provider, by the client credentials grant; or those of a file."""
+    def of_file(self, url: str) -> Callable[[], str]:
+        """Tokens of a file, which is read each time."""
+
+    def of_endpoint(self, url: str, grant: Grant, tls: TlsKeys) -> Callable[[], str]:
+        """Tokens of a provider, which is reached by these keys. Raises SettingsError."""
+
+    def assertions(self, keys: AssertionKeys) -> Callable[[], str]:
+        """Assertions for a grant."""
 
 
 class _NoTokens:
@@ -58,9 +79,13 @@ class _NoTokens:
     def of_callback(self, callback: Callable[[], str | tuple[str, float]]) -> Callable[[], str]:
         return str
 
-    def of_endpoint(
-        self, url: str, client_id: str, client_secret: str, scope: str | None
-    ) -> Callable[[], str]:
+    def of_file(self, url: str) -> Callable[[], str]:
+        return str
+
+    def of_endpoint(self, url: str, grant: Grant, tls: TlsKeys) -> Callable[[], str]:
+        return str
+
+    def assertions(self, keys: AssertionKeys) -> Callable[[], str]:
         return str
 
 
@@ -92,18 +117,56 @@ def _token_login(settings: LoginSettings, module: jaas.LoginModule | None, token
     }
     if settings.sasl_oauthbearer_token_callback is not None:
         return TokenLogin(tokens.of_callback(settings.sasl_oauthbearer_token_callback), extensions)
+    return TokenLogin(_provided(settings, options, tokens), extensions)
+
+
+def _provided(settings: LoginSettings, options: Mapping[str, str], tokens: TokenSource) -> Callable[[], str]:
+    """The tokens of a provider, or of a file."""
     url = settings.sasl_oauthbearer_token_endpoint_url
     if not url:
         raise SettingsError(
-            "OAUTHBEARER needs sasl.oauthbearer.token.endpoint.url, or in Python "
-            "sasl_oauthbearer_token_callback; tokens without a signature are not made"
+            f"OAUTHBEARER needs {_URL}, or in Python sasl_oauthbearer_token_callback; tokens without a "
+            "signature are not made"
         )
-    client_id = settings.sasl_oauthbearer_client_credentials_client_id or options.get("clientId", "")
-    secret = settings.sasl_oauthbearer_client_credentials_client_secret or options.get("clientSecret", "")
-    if not url.startswith("file:") and not (client_id and secret):
+    is_file = url.startswith("file:")
+    retriever = _retriever(settings.sasl_oauthbearer_jwt_retriever_class)
+    if retriever == _FILE or (retriever == _DEFAULT and is_file):
+        if not is_file:
+            raise SettingsError(f"{_URL}: {_FILE} needs an URL of file://")
+        return tokens.of_file(url)
+    if is_file:
+        raise SettingsError(f"{_URL}: {retriever} needs an URL of https://")
+    grant = _grant(settings, options, tokens, is_bearer=retriever == _JWT_BEARER)
+    return tokens.of_endpoint(url, grant, TlsKeys.of(options))
+
+
+def _retriever(name: str) -> str:
+    short = name.removeprefix(_PACKAGE)
+    if short not in RETRIEVERS:
         raise SettingsError(
-            "sasl.oauthbearer.token.endpoint.url needs sasl.oauthbearer.client.credentials.client.id "
-            "and sasl.oauthbearer.client.credentials.client.secret"
+            f"sasl.oauthbearer.jwt.retriever.class={name}: the classes are "
+            f"{', '.join(_PACKAGE + one for one in RETRIEVERS)}"
         )
+    return short
+
+
+def _grant(
+    settings: LoginSettings, options: Mapping[str, str], tokens: TokenSource, *, is_bearer: bool
+) -> Grant:
     scope = settings.sasl_oauthbearer_scope or options.get("scope")
-    return TokenLogin(tokens.of_endpoint(url, client_id, secret, scope), extensions)
+    client_id = settings.sasl_oauthbearer_client_credentials_client_id or options.get("clientId", "")
+    if is_bearer or settings.assertion.is_for_client:
+        settings.assertion.check()
+        assertions = tokens.assertions(settings.assertion)
+        return (
+            JwtBearerGrant(scope, assertions) if is_bearer else AssertionGrant(client_id, scope, assertions)
+        )
+    secret = settings.sasl_oauthbearer_client_credentials_client_secret or options.get("clientSecret", "")
+    if not (client_id and secret):
+        raise SettingsError(
+            f"{_URL} needs sasl.oauthbearer.client.credentials.client.id and "
+            "sasl.oauthbearer.client.credentials.client.secret, or an assertion "
+            "(sasl.oauthbearer.assertion.file, or .claim.iss and .private.key.file)"
+        )
+    is_encoded = settings.sasl_oauthbearer_header_urlencode
+    return SecretGrant(client_id, secret, scope, is_encoded=is_encoded)

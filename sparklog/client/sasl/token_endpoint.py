@@ -1,30 +1,41 @@
 """The shell around OAUTHBEARER: tokens from a callback, a file, or an identity provider over HTTPS.
 
 A token is kept until 80 % of its life is over (Kafka's sasl.login.refresh.window.factor). A thread that needs
-a new one waits for the provider.
+a new one waits for the provider; while that has none, the old one serves until it ends.
 """
 
 import json
+import re
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from base64 import b64encode, urlsafe_b64decode
+from base64 import urlsafe_b64decode
 from collections.abc import Callable
-from http.client import HTTPException
-from pathlib import Path
-from typing import Final
+from http.client import HTTPException, HTTPResponse
+from math import isfinite
+from typing import Any, Final
 
 from sparklog.client.failures import AuthenticationFailed
 from sparklog.client.settings import ClientSettings
 from sparklog.errors import SettingsError
+from sparklog.tls.contexts import client_context
+from sparklog.tls.keys import TlsKeys
 
+from .assertions import assertions, read_text
+from .grants import AssertionKeys, Grant, TokenRequest
 from .login import Login
 from .logins import login_of
 
 _REFRESHED_AT: Final = 0.8
 _REPLY_BYTES_MAX: Final = 1 << 20
+_ERROR_BYTES_MAX: Final = 1 << 14
+_ERROR_CHARACTERS_MAX: Final = 200
 _LOCAL: Final = ("localhost", "127.0.0.1", "::1")
+_TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+"""The characters of a bearer token (RFC 6750, section 2.1)."""
+_UNPRINTABLE: Final = re.compile(r"[^ -~]")
+_READ_BYTES: Final = 1 << 16
 
 
 def shell_login(settings: ClientSettings, entropy: Callable[[int], bytes]) -> Login:
@@ -39,7 +50,11 @@ def shell_login(settings: ClientSettings, entropy: Callable[[int], bytes]) -> Lo
 class Tokens:
     """Implements `logins.TokenSource`."""
 
-    def __init__(self, *, connect_timeout_ms: int, read_timeout_ms: int) -> None:
+    def __init__(
+        self, *, connect_timeout_ms: int, read_timeout_ms: int, clock: Callable[[], float] = time.time
+    ) -> None:
+        """`clock` gives seconds since 1970."""
+        self._clock = clock
         self._timeout_s = max(1, connect_timeout_ms, read_timeout_ms) / 1000
 
     def of_callback(self, callback: Callable[[], str | tuple[str, float]]) -> Callable[[], str]:
@@ -49,49 +64,54 @@ class Tokens:
             answer = callback()
             return (answer, None) if isinstance(answer, str) else (answer[0], answer[1])
 
-        return _Kept(told)
+        return _Kept(told, self._clock)
 
-    def of_endpoint(
-        self, url: str, client_id: str, client_secret: str, scope: str | None
-    ) -> Callable[[], str]:
-        """Tokens of a provider, by the client credentials grant (RFC 6749, section 4.4); or those of a file,
-        which is read each time. Raises SettingsError.
-        """
+    def of_file(self, url: str) -> Callable[[], str]:
+        """Tokens of a file, which is read each time."""
+        path = urllib.request.url2pathname(urllib.parse.urlsplit(url).path)
+        where = f"the token file {path}"
+        return lambda: _checked(read_text(path, where).strip(), where)
+
+    def assertions(self, keys: AssertionKeys) -> Callable[[], str]:
+        """Assertions, made when a token is requested."""
+        return assertions(keys)
+
+    def of_endpoint(self, url: str, grant: Grant, tls: TlsKeys) -> Callable[[], str]:
+        """Tokens of a provider. Raises SettingsError."""
         parts = urllib.parse.urlsplit(url)
-        if parts.scheme == "file":
-            return lambda: _read_file(urllib.request.url2pathname(parts.path))
-        if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOCAL):
+        is_encrypted = parts.scheme == "https"
+        if not is_encrypted and not (parts.scheme == "http" and parts.hostname in _LOCAL):
             raise SettingsError(f"sasl.oauthbearer.token.endpoint.url={url}: an URL of https:// is needed")
-        body = {"grant_type": "client_credentials"} | ({} if scope is None else {"scope": scope})
-        # The parts are form-encoded before they are joined (RFC 6749, section 2.3.1).
-        pair = f"{urllib.parse.quote_plus(client_id)}:{urllib.parse.quote_plus(client_secret)}"
-        headers = {
-            "Authorization": f"Basic {b64encode(pair.encode()).decode()}",
-            "Accept": "application/json",
-            "Content-Type": "application/x-www-form-urlencoded",
-        }
-        data = urllib.parse.urlencode(body).encode()
-
-        def told() -> tuple[str, float | None]:
-            request = urllib.request.Request(url, data, headers)  # noqa: S310 - the scheme was checked
-            return _granted(request, self._timeout_s)
-
-        return _Kept(told)
+        handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
+        if is_encrypted:
+            handlers.append(urllib.request.HTTPSHandler(context=client_context(tls)))
+        opener = urllib.request.build_opener(*handlers)
+        return _Kept(lambda: _granted(opener, url, grant.request(), self._timeout_s), self._clock)
 
 
 class _Kept:
     """A token that is fetched again late in its life."""
 
-    def __init__(self, told: Callable[[], tuple[str, float | None]]) -> None:
+    def __init__(self, told: Callable[[], tuple[str, float | None]], clock: Callable[[], float]) -> None:
         self._told = told
+        self._clock = clock
         self._token = ""
         self._until_s = 0.0
+        self._ends_s = 0.0
 
     def __call__(self) -> str:
-        now_s = time.time()
+        now_s = self._clock()
         if now_s >= self._until_s:
-            self._token, ends_s = self._told()
-            ends_s = _end_of(self._token) if ends_s is None else ends_s
+            try:
+                token, ends_s = self._told()
+            except AuthenticationFailed:
+                if now_s >= self._ends_s:
+                    raise
+                return self._token
+            self._token = _checked(token, "the provider of tokens")
+            known = [end for end in (ends_s, _end_of(token)) if end is not None]
+            ends_s = min(known, default=None)
+            self._ends_s = 0.0 if ends_s is None else ends_s
             self._until_s = 0.0 if ends_s is None else now_s + (ends_s - now_s) * _REFRESHED_AT
         return self._token
 
@@ -103,37 +123,97 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def _granted(request: urllib.request.Request, timeout_s: float) -> tuple[str, float | None]:
-    """The token of a provider's reply, and its end. Raises AuthenticationFailed, without the secret."""
-    where = request.full_url
+def _granted(
+    opener: urllib.request.OpenerDirector, url: str, asked: TokenRequest, timeout_s: float
+) -> tuple[str, float | None]:
+    """The token of a provider's reply, and its end. Raises AuthenticationFailed, without a secret."""
+    headers = {"Accept": "application/json", "Content-Type": "application/x-www-form-urlencoded"}
+    if asked.authorization is not None:
+        headers["Authorization"] = asked.authorization
+    data = urllib.parse.urlencode(asked.form).encode()
+    request = urllib.request.Request(url, data, headers)  # noqa: S310 - the scheme was checked
     try:
-        with urllib.request.build_opener(_NoRedirect).open(request, timeout=timeout_s) as reply:
-            told = json.loads(reply.read(_REPLY_BYTES_MAX))
-        token = told["access_token"]
+        with opener.open(request, timeout=timeout_s) as reply:
+            told = _json(_body(reply, time.monotonic() + timeout_s))
     except urllib.error.HTTPError as error:
-        error.close()  # it holds the connection
-        raise AuthenticationFailed(f"{where} refuses a token: HTTP {error.code} {error.reason}") from None
-    except (OSError, HTTPException, ValueError, KeyError, TypeError) as error:
-        raise AuthenticationFailed(f"{where} gives no token: {type(error).__name__}: {error}") from None
+        with error:  # it holds the connection
+            reason = _refusal(error, asked)
+        raise AuthenticationFailed(f"{url} refuses a token: HTTP {error.code}{reason}") from None
+    except (OSError, HTTPException, ValueError) as error:
+        reason = str(error.reason if isinstance(error, urllib.error.URLError) else error)
+        raise AuthenticationFailed(f"{url} gives no token: {_shown(reason, asked)}") from None
+    token = told.get("access_token")
     if not isinstance(token, str) or not token:
-        raise AuthenticationFailed(f"{where} gives no token: its access_token is no text")
-    lasts = told.get("expires_in")
-    is_number = isinstance(lasts, int | float) and not isinstance(lasts, bool)
-    return token, time.time() + lasts if is_number else None
+        raise AuthenticationFailed(f"{url} gives no token: its reply has no access_token")
+    lasts_s = _finite(told.get("expires_in"))
+    return token, None if lasts_s is None else time.time() + lasts_s
 
 
-def _read_file(path: str) -> str:
+def _body(reply: HTTPResponse, deadline_s: float) -> bytes:
+    """The body of a reply; raises ValueError if it is too large, and TimeoutError."""
+    parts: list[bytes] = []
+    size = 0
+    while part := reply.read1(_READ_BYTES):
+        size += len(part)
+        if size > _REPLY_BYTES_MAX:
+            raise ValueError(f"its reply has more than {_REPLY_BYTES_MAX} bytes")
+        if time.monotonic() > deadline_s:
+            raise TimeoutError("its reply does not end in time")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _json(body: bytes) -> dict[str, Any]:
     try:
-        return Path(path).read_text(encoding="ascii").strip()
-    except (OSError, ValueError) as error:
-        raise AuthenticationFailed(f"the token file {path} cannot be read: {error}") from None
+        told = json.loads(body)
+    except (ValueError, RecursionError):
+        raise ValueError("its reply is not JSON") from None
+    if not isinstance(told, dict):
+        raise ValueError("its reply is not an object of JSON")
+    return told
+
+
+def _refusal(error: urllib.error.HTTPError, asked: TokenRequest) -> str:
+    """What a provider tells with a failure: `error` and `error_description` (RFC 6749, section 5.2)."""
+    if 300 <= error.code < 400:
+        return ", a redirect, which is not followed"
+    try:
+        told = _json(error.read(_ERROR_BYTES_MAX))
+    except (OSError, HTTPException, ValueError):
+        return f" {_shown(error.reason, asked)}"
+    words = [told[name] for name in ("error", "error_description") if isinstance(told.get(name), str)]
+    return f" {_shown(' - '.join(words) or error.reason, asked)}"
+
+
+def _shown(text: str, asked: TokenRequest) -> str:
+    """A text of the provider, without what it must not repeat."""
+    for secret in asked.secrets:
+        text = text.replace(secret, "[hidden]")
+    return _UNPRINTABLE.sub("?", text)[:_ERROR_CHARACTERS_MAX]
+
+
+def _checked(token: str, where: str) -> str:
+    """A token that can be sent; raises AuthenticationFailed."""
+    if _TOKEN.fullmatch(token) is None:
+        raise AuthenticationFailed(f"{where} gives a text that has other characters than a token")
+    return token
 
 
 def _end_of(token: str) -> float | None:
     """The expiry that a JWT has, in seconds; None if it cannot be told. Only the broker checks the token."""
     try:
         text = token.split(".")[1]
-        expiry = json.loads(urlsafe_b64decode(text + "=" * (-len(text) % 4)))["exp"]
-        return float(expiry)
-    except (ValueError, IndexError, KeyError, TypeError):
+        return _finite(json.loads(urlsafe_b64decode(text + "=" * (-len(text) % 4)))["exp"])
+    except (ValueError, IndexError, KeyError, TypeError, RecursionError):
         return None
+
+
+def _finite(value: object) -> float | None:
+    """A number of JSON; None for a text, for infinity, and for what is no number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if isfinite(number) else None

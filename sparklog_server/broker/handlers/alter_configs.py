@@ -3,8 +3,8 @@ on the rest.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
 
 from sparklog.errors import ErrorCode, SettingsError
 from sparklog.model import Instant
@@ -52,7 +52,7 @@ def incremental_alter_configs(
         ]
         return IncrementalAlterConfigsResponse(responses=responses)
 
-    return _decided(context, call, request, refused, response, now)
+    return _Altering(context, call, request, refused, response).decide(now)
 
 
 def alter_configs(
@@ -74,93 +74,98 @@ def alter_configs(
             ]
         )
 
-    return _decided(context, call, request, refused, response, now)
+    return _Altering(context, call, request, refused, response).decide(now)
 
 
-def _decided(
-    context: Context,
-    call: Call,
-    request: IncrementalAlterConfigsRequest | AlterConfigsRequest,
-    refused: dict[int, Answer],
-    response: Callable[[Sequence[Answer]], ReplyT],
-    now: Instant,
-) -> ReplyT | Parked:
-    """Propose the entries that are not refused to the controller, after a job has tried the certificates that
-    they change.
+class _Altering(Generic[ReplyT]):
+    """A request that changes the settings of resources. `refused` has the results, by index, of the resources
+    that this broker refuses; the controller decides on the others. `response` takes all results in order.
     """
-    changed = _changed_certificates(context, call, request, refused)
-    if not changed:
-        return _proposed(context, call, request, refused, response, now)
 
-    def job() -> dict[int, str]:
-        reasons = {index: context.certificates_refusal(settings) for index, settings in changed.items()}
-        return {index: reason for index, reason in reasons.items() if reason is not None}
+    def __init__(
+        self,
+        context: Context,
+        call: Call,
+        request: IncrementalAlterConfigsRequest | AlterConfigsRequest,
+        refused: dict[int, Answer],
+        response: Callable[[Sequence[Answer]], ReplyT],
+    ) -> None:
+        self._context = context
+        self._call = call
+        self._request = request
+        self._refused = refused
+        self._response = response
 
-    def tried(reasons: dict[int, str] | StorageError, now: Instant) -> ReplyT | Parked:
-        assert not isinstance(reasons, StorageError), "no file of a log directory is read"
-        # The code is that of Kafka for a configuration that cannot be applied.
-        invalid = {index: (ErrorCode.INVALID_REQUEST, reason) for index, reason in reasons.items()}
-        return _proposed(context, call, request, {**refused, **invalid}, response, now)
+    def decide(self, now: Instant) -> ReplyT | Parked:
+        """Propose the entries that are not refused to the controller, after a job has tried the certificates
+        that they change.
+        """
+        changed = self._changed_certificates()
+        if not changed:
+            return self._propose(now)
+        context = self._context
 
-    context.jobs.run(call, job, tried)
-    return Parked.MUTING
+        def job() -> dict[int, str]:
+            reasons = {index: context.certificates_refusal(settings) for index, settings in changed.items()}
+            return {index: reason for index, reason in reasons.items() if reason is not None}
 
+        def tried(reasons: dict[int, str] | StorageError, now: Instant) -> ReplyT | Parked:
+            assert not isinstance(reasons, StorageError), "no file of a log directory is read"
+            # The code is that of Kafka for a configuration that cannot be applied.
+            self._refused |= {index: (ErrorCode.INVALID_REQUEST, reason) for index, reason in reasons.items()}
+            return self._propose(now)
 
-def _changed_certificates(
-    context: Context,
-    call: Call,
-    request: IncrementalAlterConfigsRequest | AlterConfigsRequest,
-    refused: Mapping[int, Answer],
-) -> dict[int, BrokerSettings]:
-    """The settings of this broker after each change, by index, that changes its certificates."""
-    found: dict[int, BrokerSettings] = {}
-    if call.forwarding is not None:  # the broker that forwards a request has tried its own
+        context.jobs.run(self._call, job, tried)
+        return Parked.MUTING
+
+    def _changed_certificates(self) -> dict[int, BrokerSettings]:
+        """The settings of this broker after each change, by index, that changes its certificates."""
+        found: dict[int, BrokerSettings] = {}
+        if self._call.forwarding is not None:  # the broker that forwards a request has tried its own
+            return found
+        before = self._context.settings
+        resources: Sequence[Alteration | Replacement] = self._request.resources
+        for index, resource in enumerate(resources):
+            if index in self._refused or resource.resource_type != BROKER_RESOURCE:
+                continue
+            try:
+                after = _settings_after(self._context, resource)
+            except (Refused, SettingsError):
+                continue  # the controller refuses it
+            if (after.tls, after.of_listeners) != (before.tls, before.of_listeners):
+                found[index] = after
         return found
-    before, layers, image = context.settings, context.live.layers, context.image
-    resources: Sequence[Alteration | Replacement] = request.resources
-    for index, resource in enumerate(resources):
-        if index in refused or resource.resource_type != BROKER_RESOURCE:
-            continue
-        name = resource.resource_name
-        current = image.broker_config(name)
-        try:
-            changes = (
-                replacing(current, resource.configs)
-                if isinstance(resource, Replacement)
-                else altered((BROKER_RESOURCE, name), current, resource.configs)
-            )
-            own = {key: value for key, value in {**current, **changes}.items() if value is not None}
-            cluster, broker = (layers.cluster, own) if name else (own, layers.broker)
-            after = Layers.of(layers.static, cluster=cluster, broker=broker).effective
-        except (Refused, SettingsError):
-            continue  # the controller refuses it
-        if (after.tls, after.of_listeners) != (before.tls, before.of_listeners):
-            found[index] = after
-    return found
+
+    def _propose(self, now: Instant) -> ReplyT | Parked:
+        request, refused, propose = self._request, self._refused, self._context.propose_for
+        # Any: of the request's own class, which mypy cannot relate to it.
+        allowed: list[Any] = [one for index, one in enumerate(request.resources) if index not in refused]
+        if not allowed:
+            return self._response(_merged(refused, []))
+        command = type(request)(resources=allowed, validate_only=request.validate_only)
+        if isinstance(request, AlterConfigsRequest):
+            return propose(self._call, command, AlterConfigsResponse, self._completed, now)
+        return propose(self._call, command, IncrementalAlterConfigsResponse, self._completed, now)
+
+    def _completed(self, reply: IncrementalAlterConfigsResponse | AlterConfigsResponse) -> ReplyT:
+        decided = [(one.error_code, one.error_message) for one in reply.responses]
+        return self._response(_merged(self._refused, decided))
 
 
-def _proposed(
-    context: Context,
-    call: Call,
-    request: IncrementalAlterConfigsRequest | AlterConfigsRequest,
-    refused: dict[int, Answer],
-    response: Callable[[Sequence[Answer]], ReplyT],
-    now: Instant,
-) -> ReplyT | Parked:
-    def completed(reply: IncrementalAlterConfigsResponse | AlterConfigsResponse) -> ReplyT:
-        decided = reply.responses
-        return response(_merged(refused, [(one.error_code, one.error_message) for one in decided]))
-
-    # Any: of the request's own class, which mypy cannot relate to it.
-    allowed: list[Any] = [
-        resource for index, resource in enumerate(request.resources) if index not in refused
-    ]
-    if not allowed:
-        return response(_merged(refused, []))
-    command = type(request)(resources=allowed, validate_only=request.validate_only)
-    if isinstance(request, AlterConfigsRequest):
-        return context.propose_for(call, command, AlterConfigsResponse, completed, now)
-    return context.propose_for(call, command, IncrementalAlterConfigsResponse, completed, now)
+def _settings_after(context: Context, resource: Alteration | Replacement) -> BrokerSettings:
+    """The settings of this broker after a change of its own or of the cluster's; raises Refused and
+    SettingsError.
+    """
+    name, layers = resource.resource_name, context.live.layers
+    current = context.image.broker_config(name)
+    changes = (
+        replacing(current, resource.configs)
+        if isinstance(resource, Replacement)
+        else altered((BROKER_RESOURCE, name), current, resource.configs)
+    )
+    own = {key: value for key, value in {**current, **changes}.items() if value is not None}
+    cluster, broker = (layers.cluster, own) if name else (own, layers.broker)
+    return Layers.of(layers.static, cluster=cluster, broker=broker).effective
 
 
 def _refusals(

@@ -91,8 +91,7 @@ def describe_delegation_token(
 
 
 def _may_request(call: Call) -> bool:
-    is_by_token = call.forwarding is None and call.session.is_token_authenticated
-    return call.principal != ANONYMOUS and not is_by_token
+    return call.principal != ANONYMOUS and not call.client.is_token_authenticated
 
 
 def _may_see(context: Context, call: Call, token: DelegationTokenRecord) -> bool:

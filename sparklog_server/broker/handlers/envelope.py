@@ -57,6 +57,7 @@ def opening(handlers: Handlers, newest: Mapping[int, int]) -> Handler:
             f"{principal.type}:{principal.name}",
             _host_of(address),
             tuple(principal.groups),
+            principal.token_authenticated,
         )
         call.principal = call.forwarding.principal
         call.api_key, call.version = header.api_key, header.api_version
