@@ -8,7 +8,7 @@ no effect here warn once; unknown keys are errors that name the nearest known ke
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Final, Literal, Self, get_args, get_origin
+from typing import Annotated, Final, Literal, Self, get_args, get_origin
 
 import msgspec
 from msgspec import Meta
@@ -17,9 +17,6 @@ from sparklog.client.security_options import SecurityOptions, SecurityProtocol, 
 from sparklog.client.without_effect import WITHOUT_EFFECT, has_no_effect
 from sparklog.errors import SettingsError
 from sparklog.tls.keys import PROTOCOLS, TlsKeys, check_store_type
-
-if TYPE_CHECKING:
-    from sparklog.client.sasl.grants import AssertionKeys
 
 _LZ4_FAST: Final = 9
 """Kafka's default for lz4, which means the fast compressor and not the level 9 of the thorough one."""
@@ -179,28 +176,6 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
             enabled_protocols=self.ssl_enabled_protocols,
             cipher_suites=self.ssl_cipher_suites,
             endpoint_identification_algorithm=self.ssl_endpoint_identification_algorithm,
-        )
-
-    @property
-    def assertion(self) -> "AssertionKeys":
-        """The keys of assertions for the provider of tokens."""
-        from sparklog.client.sasl.grants import AssertionKeys  # most clients use none
-
-        claims = {
-            "aud": self.sasl_oauthbearer_assertion_claim_aud,
-            "iss": self.sasl_oauthbearer_assertion_claim_iss,
-            "sub": self.sasl_oauthbearer_assertion_claim_sub,
-        }
-        return AssertionKeys(
-            file=self.sasl_oauthbearer_assertion_file,
-            algorithm=self.sasl_oauthbearer_assertion_algorithm,
-            private_key_file=self.sasl_oauthbearer_assertion_private_key_file,
-            private_key_passphrase=self.sasl_oauthbearer_assertion_private_key_passphrase,
-            template_file=self.sasl_oauthbearer_assertion_template_file,
-            claims={name: text for name, text in claims.items() if text},
-            exp_seconds=self.sasl_oauthbearer_assertion_claim_exp_seconds,
-            nbf_seconds=self.sasl_oauthbearer_assertion_claim_nbf_seconds,
-            jti_include=self.sasl_oauthbearer_assertion_claim_jti_include,
         )
 
     @property

@@ -11,12 +11,15 @@ No repr has a secret.
 
 from base64 import b64encode
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, Self
 from urllib.parse import quote_plus
 
 import msgspec
 
 from sparklog.errors import SettingsError
+
+if TYPE_CHECKING:
+    from sparklog.client.settings import ClientSettings
 
 ALGORITHMS: Final = ("ES256", "RS256")
 _JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
@@ -39,6 +42,26 @@ class AssertionKeys(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"AssertionKeys(file={self.file!r}, private_key_file={self.private_key_file!r})"
+
+    @classmethod
+    def of(cls, settings: "ClientSettings") -> Self:
+        """The keys in the settings of a client."""
+        claims = {
+            "aud": settings.sasl_oauthbearer_assertion_claim_aud,
+            "iss": settings.sasl_oauthbearer_assertion_claim_iss,
+            "sub": settings.sasl_oauthbearer_assertion_claim_sub,
+        }
+        return cls(
+            file=settings.sasl_oauthbearer_assertion_file,
+            algorithm=settings.sasl_oauthbearer_assertion_algorithm,
+            private_key_file=settings.sasl_oauthbearer_assertion_private_key_file,
+            private_key_passphrase=settings.sasl_oauthbearer_assertion_private_key_passphrase,
+            template_file=settings.sasl_oauthbearer_assertion_template_file,
+            claims={name: text for name, text in claims.items() if text},
+            exp_seconds=settings.sasl_oauthbearer_assertion_claim_exp_seconds,
+            nbf_seconds=settings.sasl_oauthbearer_assertion_claim_nbf_seconds,
+            jti_include=settings.sasl_oauthbearer_assertion_claim_jti_include,
+        )
 
     @property
     def is_for_client(self) -> bool:

@@ -155,9 +155,10 @@ def _grant(
 ) -> Grant:
     scope = settings.sasl_oauthbearer_scope or options.get("scope")
     client_id = settings.sasl_oauthbearer_client_credentials_client_id or options.get("clientId", "")
-    if is_bearer or settings.assertion.is_for_client:
-        settings.assertion.check()
-        assertions = tokens.assertions(settings.assertion)
+    keys = AssertionKeys.of(settings)
+    if is_bearer or keys.is_for_client:
+        keys.check()
+        assertions = tokens.assertions(keys)
         return (
             JwtBearerGrant(scope, assertions) if is_bearer else AssertionGrant(client_id, scope, assertions)
         )
