@@ -8,7 +8,7 @@ no effect here warn once; unknown keys are errors that name the nearest known ke
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Final, Literal, Self, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Self, get_args, get_origin
 
 import msgspec
 from msgspec import Meta
@@ -17,6 +17,9 @@ from sparklog.client.security_options import SecurityOptions, SecurityProtocol, 
 from sparklog.client.without_effect import WITHOUT_EFFECT, has_no_effect
 from sparklog.errors import SettingsError
 from sparklog.tls.keys import PROTOCOLS, TlsKeys, check_store_type
+
+if TYPE_CHECKING:
+    from sparklog.client.sasl.grants import AssertionKeys
 
 _LZ4_FAST: Final = 9
 """Kafka's default for lz4, which means the fast compressor and not the level 9 of the thorough one."""
@@ -177,6 +180,13 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
             cipher_suites=self.ssl_cipher_suites,
             endpoint_identification_algorithm=self.ssl_endpoint_identification_algorithm,
         )
+
+    @property
+    def assertion(self) -> "AssertionKeys":
+        """The keys of assertions for the provider of tokens."""
+        from sparklog.client.sasl.grants import AssertionKeys  # most clients use none
+
+        return AssertionKeys.of(self)
 
     @property
     def reset_duration_ms(self) -> int | None:

@@ -40,7 +40,8 @@ DIFFERENT = {
     "a first time of -5": (ErrorCode.NONE, ErrorCode.NONE),
 }
 """Kafka's error and ours, where ours is stricter: Kafka drops the bytes and the attribute, and stores the
-offset. Of records before -1 ms, Kafka stores -1 as the last time, ours their own. Where Kafka's code fails by an exception, ours refuses the batch.
+offset. Of records before -1 ms, Kafka stores -1 as the last time, ours their own. Where Kafka's code fails by
+an exception, ours refuses the batch.
 """
 _EPOCH = slice(12, 16)
 

@@ -155,7 +155,7 @@ def _grant(
 ) -> Grant:
     scope = settings.sasl_oauthbearer_scope or options.get("scope")
     client_id = settings.sasl_oauthbearer_client_credentials_client_id or options.get("clientId", "")
-    keys = AssertionKeys.of(settings)
+    keys = settings.assertion
     if is_bearer or keys.is_for_client:
         keys.check()
         assertions = tokens.assertions(keys)
