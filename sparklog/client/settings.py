@@ -186,7 +186,9 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
         """The keys of assertions for the provider of tokens."""
         from sparklog.client.sasl.grants import AssertionKeys  # most clients use none
 
-        return AssertionKeys.of(self)
+        prefix = "sasl_oauthbearer_assertion_"
+        names = [name for name in self.__struct_fields__ if name.startswith(prefix)]
+        return AssertionKeys.of({name.removeprefix(prefix): getattr(self, name) for name in names})
 
     @property
     def reset_duration_ms(self) -> int | None:

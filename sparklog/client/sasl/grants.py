@@ -11,17 +11,15 @@ No repr has a secret.
 
 from base64 import b64encode
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, Protocol, Self
+from typing import Any, Final, Protocol, Self
 from urllib.parse import quote_plus
 
 import msgspec
 
 from sparklog.errors import SettingsError
 
-if TYPE_CHECKING:
-    from sparklog.client.settings import ClientSettings
-
 ALGORITHMS: Final = ("ES256", "RS256")
+_CLAIMS: Final = ("aud", "iss", "sub")
 _JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 _ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
@@ -44,24 +42,13 @@ class AssertionKeys(msgspec.Struct, frozen=True, kw_only=True):
         return f"AssertionKeys(file={self.file!r}, private_key_file={self.private_key_file!r})"
 
     @classmethod
-    def of(cls, settings: "ClientSettings") -> Self:
-        """The keys in the settings of a client."""
-        claims = {
-            "aud": settings.sasl_oauthbearer_assertion_claim_aud,
-            "iss": settings.sasl_oauthbearer_assertion_claim_iss,
-            "sub": settings.sasl_oauthbearer_assertion_claim_sub,
+    def of(cls, given: Mapping[str, Any]) -> Self:
+        """The keys from all settings by their names behind `sasl_oauthbearer_assertion_`."""
+        claims = {name: given[f"claim_{name}"] for name in _CLAIMS}
+        others = {
+            key: value for name, value in given.items() if (key := name.removeprefix("claim_")) not in _CLAIMS
         }
-        return cls(
-            file=settings.sasl_oauthbearer_assertion_file,
-            algorithm=settings.sasl_oauthbearer_assertion_algorithm,
-            private_key_file=settings.sasl_oauthbearer_assertion_private_key_file,
-            private_key_passphrase=settings.sasl_oauthbearer_assertion_private_key_passphrase,
-            template_file=settings.sasl_oauthbearer_assertion_template_file,
-            claims={name: text for name, text in claims.items() if text},
-            exp_seconds=settings.sasl_oauthbearer_assertion_claim_exp_seconds,
-            nbf_seconds=settings.sasl_oauthbearer_assertion_claim_nbf_seconds,
-            jti_include=settings.sasl_oauthbearer_assertion_claim_jti_include,
-        )
+        return cls(claims={name: text for name, text in claims.items() if text}, **others)
 
     @property
     def is_for_client(self) -> bool:
