@@ -41,7 +41,7 @@ $(KERNELS): $(INSTALLED) setup.py $(KERNEL_SOURCES)
 	@echo 'make setup: building the kernels'
 	@mkdir -p build
 	@$(PY) setup.py -q build_ext --inplace >build/kernels.log 2>&1 || { cat build/kernels.log >&2; exit 1; }
-	@$(PY) -c 'from sparklog.kernels import load; [load(name, "compiled") for name in ("codec", "columns", "scan", "clean", "avro", "json")]' 2>/dev/null \
+	@$(PY) -c 'from sparklog.kernels import load; [load(name, "compiled") for name in ("codec", "columns", "scan", "gather", "clean", "avro", "json")]' 2>/dev/null \
 	 || echo 'make setup: no compiled kernels (build/kernels.log tells why); the reference kernels serve: same answers, slower' >&2
 	@$(PY) -m compileall -q sparklog sparklog_server
 	@touch $@
