@@ -149,7 +149,7 @@ fuzz: setup
 docs: setup
 	@$(PY) -m docs.generate
 	@$(PY) -m codespell_lib README.md CHANGELOG.md changelog.d docs
-	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build
 	@echo 'build/site/index.html'
 
 wheels: setup

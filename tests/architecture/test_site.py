@@ -17,7 +17,7 @@ CODE_ADDRESSES = re.compile(r'<(?:script|link|img|iframe)[^>]*(?:src|href)="(?:h
 @pytest.mark.timeout(300)
 def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
     built = subprocess.run(
-        (sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)),
+        (sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)),
         cwd=PROJECT,
         env={"PATH": "/usr/bin:/bin", "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
@@ -25,7 +25,7 @@ def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(tmp_
         check=False,
     )
     assert built.returncode == 0, built.stderr
-    assert built.stderr == ""
+    assert "WARNING" not in built.stderr  # --quiet would hide them from --strict too
     pages = list(tmp_path.rglob("*.html"))
     assert len(pages) > 40
     foreign = {found for page in pages for found in CODE_ADDRESSES.findall(page.read_text())}
