@@ -24,13 +24,13 @@ from sparklog.model import Millis
 from sparklog_server.config.listeners import Listener, joined
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.daemon.connection import Connection
+from sparklog_server.daemon.idle import IdleConnections
 from sparklog_server.daemon.linux import disable_pacing
 from sparklog_server.daemon.pump import Pump, Serving, read_clock
 from sparklog_server.daemon.reactor import Reactor
 
 if TYPE_CHECKING:
     from sparklog_server.daemon.handshakes import Handshakes
-    from sparklog_server.daemon.idle import IdleConnections
 
 ACCEPTED_PER_TURN: Final = 16
 """About a millisecond of work, during which requests of other connections wait."""
@@ -72,7 +72,9 @@ class Admission:
         self._trace = trace
         self._is_refusing = False
         self._connections_max = connections_max
-        self._idle: IdleConnections | None = None  # until a connection must give way
+        self._idle = IdleConnections(
+            self._displaceable, lambda one: broker.has_request_in_flight(one.session)
+        )
         self._is_retrying = False
         self._is_full = False  # the event is logged, and connections have waited since
         self._displaced_logged_us = -LOGGED_EVERY_US
@@ -194,12 +196,6 @@ class Admission:
         if any(map(len, self._handshakes)):
             return False  # each has a job, and is done or dropped soon: no known client goes first
         now_us = read_clock().mono_us
-        if self._idle is None:
-            from sparklog_server.daemon.idle import IdleConnections
-
-            self._idle = IdleConnections(
-                self._displaceable, lambda one: self._broker.has_request_in_flight(one.session)
-            )
         connection = self._idle.longest(now_us)
         if connection is None:
             return False

@@ -25,6 +25,7 @@ ASKED_WHEN_NEEDED = {
     "sasl.enabled.mechanisms": "at each new session: tests/broker/test_sasl.py",
     "sasl.jaas.config": "at each new session: tests/broker/test_sasl.py",
     "sasl.mechanism.inter.broker.protocol": "at each new link: tests/broker/test_sasl.py",
+    "sparklog.slow.request.ms": "by the observers of requests: tests/broker/test_slow_requests.py",
     "sparklog.ack.flush": "by each partition when topics are reconfigured",
     "unclean.leader.election.enable": "by the controller at each election",
     **dict.fromkeys(tls_keys(), "by the listeners' certificates: tests/daemon/test_tls.py"),
