@@ -43,6 +43,14 @@ class Manager:
         self._socket.close()
 
 
+@pytest.fixture(autouse=True)
+def hangups_arrive() -> Iterator[None]:
+    """A process under nohup ignores SIGHUP, and so does a broker that it starts."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.fixture(params=["path", "abstract"])
 def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Manager]:
     name = tmp_path.name
