@@ -6,12 +6,12 @@ and one call at a time uses it.
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from sparklog.client.admin import Admin
 from sparklog.client.admin_topics import CreatedTopic, ListedOffset, NewPartitions, NewTopic, Topic
-from sparklog.client.failures import ClientClosed, not_pickled
+from sparklog.client.failures import ClientClosed
+from sparklog.client.looped import AsyncClient
 from sparklog.client.settings import AdminOptions, ClientSettings, IsolationLevel
 from sparklog.model import NodeId, Offset, TopicPartition
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class AsyncAdmin:
+class AsyncAdmin(AsyncClient):
     """An administration client for one event loop and any number of tasks. A cancelled call goes on in the
     background; the next one waits for its end.
     """
@@ -60,18 +60,6 @@ class AsyncAdmin:
             admin, self._admin = self._admin, None
             if admin is not None:
                 admin.close()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()
-
-    def __reduce__(self) -> NoReturn:
-        raise not_pickled("AsyncAdmin")
 
     # -- the calls -------------------------------------------------------------------------------------------
 

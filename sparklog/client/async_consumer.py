@@ -6,8 +6,7 @@ import re
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 
 from sparklog.client.clock import now_us
 from sparklog.client.consumer import Consumer
@@ -18,9 +17,9 @@ from sparklog.client.consumer_records import (
     ConsumerRecord,
     FetchedBatches,
 )
-from sparklog.client.failures import ClientClosed, not_pickled
+from sparklog.client.failures import ClientClosed
 from sparklog.client.group import IN_FLIGHT_MAX, GroupTurns
-from sparklog.client.looped import Driver, resolver
+from sparklog.client.looped import AsyncClient, Driver, resolver
 from sparklog.client.membership import GroupMetadata
 from sparklog.client.membership_group import Group
 from sparklog.client.membership_offsets import CommitCallback, OffsetAndMetadata
@@ -39,7 +38,7 @@ __all__ = ["AsyncConsumer"]
 T = TypeVar("T")
 
 
-class AsyncConsumer(Generic[KeyOut, ValueOut]):
+class AsyncConsumer(AsyncClient, Generic[KeyOut, ValueOut]):
     """A consumer for one event loop, and one task at a time; the methods are those of `Consumer`.
 
     A cancelled `poll` has taken no records; a commit that is cancelled may take effect. Rebalance listeners
@@ -100,18 +99,6 @@ class AsyncConsumer(Generic[KeyOut, ValueOut]):
         finally:
             self._is_stopped = True
             self._network.close()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()
-
-    def __reduce__(self) -> NoReturn:
-        raise not_pickled("AsyncConsumer")
 
     def __del__(self) -> None:
         if getattr(self, "_core", None) is not None and not self._is_stopped:

@@ -8,15 +8,14 @@ import time
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Generic, NoReturn, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar, Unpack
 
 from sparklog.client.accumulator import Gathering
 from sparklog.client.blocked import memory_is_late, operation_is_late, topic_is_late, topic_refusal
 from sparklog.client.clock import entropy, now_us
-from sparklog.client.failures import ClientClosed, not_pickled
+from sparklog.client.failures import ClientClosed
 from sparklog.client.intake import Intake, Partitioner, Rows, Run, Whole
-from sparklog.client.looped import Driver
+from sparklog.client.looped import AsyncClient, Driver
 from sparklog.client.membership import GroupMetadata
 from sparklog.client.membership_offsets import OffsetAndMetadata, positions_of
 from sparklog.client.producer_records import (
@@ -48,7 +47,7 @@ _MS: Final = 1000
 _IN_TRANSACTION: Final = State.IN_TRANSACTION
 
 
-class AsyncProducer(Generic[KeyIn, ValueIn]):
+class AsyncProducer(AsyncClient, Generic[KeyIn, ValueIn]):
     """A producer for one event loop; idempotent by default. Not safe for use from other threads.
 
     `linger_ms` is 0 by default: the records of one iteration of the loop go into one batch. A record is sent
@@ -110,18 +109,6 @@ class AsyncProducer(Generic[KeyIn, ValueIn]):
                 await self.flush(timeout)
         finally:
             self._end(ClientClosed("the producer was stopped before the record was acknowledged"))
-
-    def __reduce__(self) -> NoReturn:
-        raise not_pickled("AsyncProducer")
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()
 
     def __del__(self) -> None:
         driver = getattr(self, "_driver", None)

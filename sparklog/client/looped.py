@@ -15,12 +15,38 @@ Works with every loop that has `add_reader`: asyncio's on Linux and macOS, and u
 import asyncio
 import socket
 from collections.abc import Callable
+from types import TracebackType
+from typing import NoReturn, Self
 
 from sparklog.client.clock import now_us
-from sparklog.client.failures import ClientClosed
+from sparklog.client.failures import ClientClosed, not_pickled
 from sparklog.client.streams import Resolve, Resolved
 from sparklog.client.transport import Network
 from sparklog.model import Micros
+
+
+class AsyncClient:
+    """A client of an event loop: `async with` starts and stops it, and no pickle takes it along."""
+
+    async def start(self) -> None:
+        """Begin in the running loop."""
+        raise NotImplementedError
+
+    async def stop(self) -> None:
+        """End, and close the connections; a second call has no effect."""
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    def __reduce__(self) -> NoReturn:
+        raise not_pickled(type(self).__name__)
 
 
 class Driver:

@@ -70,7 +70,7 @@ class Subscription(NamedTuple):
     """Compiled by re2, which carries no types."""
 
     def matches(self, attributes: Mapping[str, str | None]) -> bool:
-        """Whether a client with these attributes, by the names of `MATCHED`, is meant."""
+        """Whether a client with these attributes, by the names of `MATCHED`, matches."""
         for name, pattern in self.patterns.items():
             value = attributes[name]
             if value is None or pattern.fullmatch(value.encode("utf-8", "surrogatepass")) is None:

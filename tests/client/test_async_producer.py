@@ -25,7 +25,7 @@ from tests.client.loops import Run, every_loop
 from tests.client.shell_log import Log
 from tests.client.wire import ScriptedBroker
 
-NOBODY = "127.0.0.1:1"
+UNREACHABLE = "127.0.0.1:1"
 
 
 @every_loop
@@ -138,7 +138,7 @@ def test_full_memory_names_the_broker_that_cannot_be_reached(broker: ScriptedBro
 @every_loop
 def test_a_broker_that_nobody_runs_is_named_in_time(run: Run) -> None:
     async def main() -> None:
-        async with AsyncProducer(bootstrap_servers=NOBODY, max_block_ms=200) as producer:
+        async with AsyncProducer(bootstrap_servers=UNREACHABLE, max_block_ms=200) as producer:
             with pytest.raises(BufferExhausted, match=r"127\.0\.0\.1:1: .*; no metadata of topic 't'"):
                 await producer.send("t", b"x")
 

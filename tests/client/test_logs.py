@@ -21,7 +21,7 @@ from tests.client.shell_log import Log, produced
 from tests.client.wire import ScriptedBroker
 
 PATIENCE_S = 20
-NOBODY = "127.0.0.1:1"
+UNREACHABLE = "127.0.0.1:1"
 NOW = Micros(5_000_000)
 
 
@@ -98,15 +98,15 @@ def test_a_retry_is_told_with_its_reason(
 
 
 def test_a_consumer_whose_broker_is_away_warns(lines: Callable[[], list[str]]) -> None:
-    with Consumer(bootstrap_servers=NOBODY) as consumer:
+    with Consumer(bootstrap_servers=UNREACHABLE) as consumer:
         consumer.assign([TopicPartition("t", 0)])
         consumer.poll(100)
-    assert any(one.startswith(f"connection_failed broker={NOBODY}") for one in lines())
+    assert any(one.startswith(f"connection_failed broker={UNREACHABLE}") for one in lines())
 
 
 def test_a_send_without_a_broker_names_it_first() -> None:
-    refused = pytest.raises(BufferExhausted, match=rf"^{NOBODY}: .*; no metadata of topic 't'")
-    with Producer(bootstrap_servers=NOBODY, max_block_ms=100) as producer, refused:
+    refused = pytest.raises(BufferExhausted, match=rf"^{UNREACHABLE}: .*; no metadata of topic 't'")
+    with Producer(bootstrap_servers=UNREACHABLE, max_block_ms=100) as producer, refused:
         producer.send("t", b"x")
 
 
