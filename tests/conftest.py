@@ -6,7 +6,9 @@ what lacks something.
 """
 
 import os
-from collections.abc import Generator
+import threading
+import time
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -17,6 +19,25 @@ load_profile()
 
 # Reasons that no set-up can mend.
 OF_THE_MACHINE = ("this file system", "this system")
+PATIENCE_S = 5.0
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_client_outlives_its_module() -> Iterator[None]:
+    """A client that a test leaves open goes on dialling its stopped broker: what it logs and allocates falls
+    into the tests that follow.
+    """
+    before = set(threading.enumerate())
+    yield
+    left = [
+        thread
+        for thread in threading.enumerate()
+        if thread.name.startswith("sparklog-") and thread not in before
+    ]
+    until = time.monotonic() + PATIENCE_S
+    for thread in left:
+        thread.join(max(0.0, until - time.monotonic()))
+    assert not [thread.name for thread in left if thread.is_alive()]
 
 
 def pytest_report_header() -> str:
