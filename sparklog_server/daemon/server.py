@@ -10,6 +10,7 @@ may send it together with SIGTERM. A broker started with SIGHUP ignored, as nohu
 """
 
 import errno
+import faulthandler
 import gc
 import os
 import signal
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from sparklog_server.daemon.parent import Parent
     from sparklog_server.daemon.reload import Reload
     from sparklog_server.daemon.service import ServiceManager
+    from sparklog_server.daemon.span_exporter import SpanExporter
 
 IDLE_SWEEPS: Final = 8
 # The time for which another thread may hold the GIL when the loop returns from a system call. Python's
@@ -119,6 +121,7 @@ class Server:
         self._chores: list[tuple[float, int, Callable[[], None]]] = []
         self._chore_numbers = count()
         self._http = None if http_bound is None else self._http_listener(http_bound)
+        self._exporter: SpanExporter | None = None
         if settings.telemetry.otlp_endpoint is not None:
             self._export_spans()
         handshakes = None if self._certificates is None else self._secure(self._certificates)
@@ -179,6 +182,8 @@ class Server:
             import traceback  # imported here, as `shutil` below, because imports are most of a start
 
             self._halt(f"{type(bug).__name__}: {bug}\n{traceback.format_exc()}")
+        if self._exporter is not None:
+            self._exporter.end()
         self._log.flush(is_end=True)
         self._log.trace("stopped", node=self._settings.node_id)
         if self._owned_directory is not None:
@@ -249,7 +254,7 @@ class Server:
             remedy = "pip install 'sparklog[telemetry]'"
             self._log.trace("otlp-unavailable", missing="opentelemetry-proto", remedy=remedy)
             return
-        SpanExporter(
+        self._exporter = SpanExporter(
             sessions.observers.spans,
             collector,
             Node(self._settings.node_id, context.cluster_id),
@@ -318,6 +323,7 @@ class Server:
         signal.set_wakeup_fd(self._reactor.wake_descriptor, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, self._signalled)
         signal.signal(signal.SIGINT, self._signalled)
+        faulthandler.register(signal.SIGUSR1)  # the stacks of all threads on stderr, even if the loop hangs
         if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
             signal.signal(signal.SIGHUP, self._signalled)
 

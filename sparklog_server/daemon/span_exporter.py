@@ -4,11 +4,13 @@
                                           └─ for longer than TIMEOUT_S: its socket is shut down
 
 One POST is under way at a time, on a thread of the exporter's own. While the collector is slow or away, spans
-wait at the broker up to a bound and are dropped beyond it: neither the loop nor other jobs wait for them.
+wait at the broker up to a bound and are dropped beyond it: neither the loop nor other jobs wait for them. A
+clean stop sends the spans that wait, for END_S at most.
 """
 
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -29,6 +31,7 @@ INTERVAL_S: Final = 1.0
 BATCH_MAX: Final = 512
 TIMEOUT_S: Final = 10.0
 """Of each wait for the collector, and of a whole POST."""
+END_S: Final = 1.0
 _OK: Final = range(200, 300)
 
 
@@ -63,6 +66,16 @@ class SpanExporter:
         self._is_shut_down = False
         self._is_failing = False
         after(INTERVAL_S, self._look)
+
+    def end(self) -> None:
+        """Send the spans that wait, unless the collector is slow or away; blocks for END_S at most."""
+        batch = self._spans.take(self._spans.waiting)
+        if not batch or self._is_failing or self._begun_s is not None:
+            return
+        last = partial(_post, _connection(self._collector), self._collector.path, self._node, batch)
+        thread = threading.Thread(target=last, daemon=True)  # a time-out of its socket bounds no whole POST
+        thread.start()
+        thread.join(END_S)
 
     def _look(self) -> None:
         """Begin a POST if there are spans, or end one that takes too long."""

@@ -17,6 +17,7 @@ while the node is down its port refuses connections.
 """
 
 import contextlib
+import faulthandler
 import os
 import signal
 import socket
@@ -209,6 +210,7 @@ class Supervisor:
         signal.signal(signal.SIGTERM, self._signalled)
         signal.signal(signal.SIGINT, self._signalled)
         signal.signal(signal.SIGQUIT, self._signalled)
+        faulthandler.register(signal.SIGUSR1)  # as each node does
         if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
             signal.signal(signal.SIGHUP, self._signalled)
 

@@ -46,6 +46,14 @@ def test_ctrl_c_is_a_clean_end_too(tmp_path: Path) -> None:
         assert process.end(signal.SIGINT)[0] == 0
 
 
+def test_sigusr1_writes_where_each_thread_is(tmp_path: Path) -> None:
+    with broker(tmp_path / "data") as process, socket.create_connection(process.address()) as client:
+        process.child.send_signal(signal.SIGUSR1)
+        assert is_served(client)
+        _, _, err = process.end(signal.SIGTERM)
+    assert "daemon/server.py" in err
+
+
 def inherits_sighup(handler: signal.Handlers, directory: Path) -> BrokerProcess:
     """A broker whose parent process has this handler, so that tests under nohup do not differ."""
     before = signal.signal(signal.SIGHUP, handler)

@@ -2,6 +2,7 @@
 clients nothing.
 """
 
+import signal
 import socket
 import ssl
 import threading
@@ -93,6 +94,13 @@ def test_a_span_for_each_request_with_its_parts(tmp_path: Path) -> None:
         assert produced["client.address"] == "127.0.0.1"
         wait_until(lambda: total(node, "sent") >= 8)
         assert total(node, "failed") == total(node, "dropped") == 0
+
+
+def test_a_clean_stop_sends_the_spans_that_wait(tmp_path: Path) -> None:
+    with Collector().serving() as collector, traced(tmp_path, collector.url) as process:
+        ask_versions(HttpNode(process), 5)
+        process.end(signal.SIGTERM)
+        assert sum(one.name == "ApiVersions" for one in collector.spans) == 5
 
 
 @pytest.mark.parametrize("status", [302, 404, 503])
