@@ -9,6 +9,8 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient
 
+import sparklog
+from sparklog.client.admin_configs import ConfigChange, ConfigResource
 from sparklog.local_broker import embedded
 from tests.compatibility.conftest import LiveBroker
 from tests.compatibility.group_members import WAYS, Member, until_shared
@@ -105,7 +107,14 @@ def test_a_static_member_that_comes_back_disturbs_nobody(quick: LiveBroker, way:
     patient = (
         {"session.timeout.ms": 30_000} if WAYS[way].library == "confluent" else {"session_timeout_ms": 30_000}
     )
-    settings = {} if way == "confluent-consumer" else patient
+    settings = {}
+    if way == "confluent-consumer":  # there the broker sets it
+        with sparklog.Admin(bootstrap_servers=quick.bootstrap_servers) as admin:
+            admin.alter_configs(
+                {ConfigResource("group", group): [ConfigChange("consumer.session.timeout.ms", "30000")]}
+            )
+    else:
+        settings = patient
     with ExitStack() as stack:
 
         def member(instance: str) -> Member:
