@@ -32,9 +32,15 @@ class FailingCalls:
         aside.write_text("".join(f"{call} {part} {number}\n" for call, part, number in calls))
         aside.replace(self._told)
 
-    def broker(self, *directories: Path, listen: str = "127.0.0.1:0") -> BrokerProcess:
-        """A broker that meets these failures."""
-        given = ("--set", "log.dirs=" + ",".join(map(str, directories)), "--listen", listen)
+    def broker(self, *directories: Path, listen: str = "127.0.0.1:0", **settings: object) -> BrokerProcess:
+        """A broker that meets these failures; settings with `_` in place of dots."""
+        settings["log.dirs"] = ",".join(map(str, directories))
+        given = [
+            word for key, value in settings.items() for word in ("--set", f"{key.replace('_', '.')}={value}")
+        ]
         return BrokerProcess(
-            *given, environment={"LD_PRELOAD": str(self._library), "FAILING_CALLS": str(self._told)}
+            *given,
+            "--listen",
+            listen,
+            environment={"LD_PRELOAD": str(self._library), "FAILING_CALLS": str(self._told)},
         )

@@ -95,10 +95,10 @@ def test_a_file_that_cannot_be_read_and_one_that_cannot_be_synced_cost_no_more_t
 def test_a_disk_that_lets_nothing_be_written_costs_no_record_and_says_what_to_do(
     tmp_path: Path, number: int
 ) -> None:
-    failing, directory = FailingCalls(tmp_path), tmp_path / "data"
+    failing, directory, metadata = FailingCalls(tmp_path), tmp_path / "data", tmp_path / "metadata"
     writes = [(call, "/data", number) for call in ("open", "pwrite", "ftruncate", "rename", "unlink")]
     remedy = "mount it read-write" if number == errno.EROFS else "give the user of the broker the right"
-    with failing.broker(directory) as process:
+    with failing.broker(directory, metadata_log_dir=metadata) as process:
         address = process.bootstrap_servers()
         create(address, 1)
         assert send(address, 0, b"kept") == ""
@@ -110,10 +110,26 @@ def test_a_disk_that_lets_nothing_be_written_costs_no_record_and_says_what_to_do
     assert "log-directory-offline" in said
     assert remedy in said
     assert "Traceback" not in said
-    with failing.broker(directory) as process:
+    with failing.broker(directory, metadata_log_dir=metadata) as process:
         code, out, said = process.end()
     assert (code, out) == (1, "")
     assert remedy in said
+    assert "Traceback" not in said
+    failing.fail()
+    with failing.broker(directory, metadata_log_dir=metadata) as process:
+        assert read(process.bootstrap_servers(), 0) == [b"kept"]
+
+
+def test_a_node_whose_metadata_log_cannot_be_written_ends_and_says_what_to_do(tmp_path: Path) -> None:
+    failing, directory = FailingCalls(tmp_path), tmp_path / "data"
+    with failing.broker(directory) as process:
+        address = process.bootstrap_servers()
+        create(address, 1)
+        assert send(address, 0, b"kept") == ""
+        failing.fail(*[(call, "/data", errno.EROFS) for call in ("open", "pwrite", "ftruncate", "rename")])
+        code, _, said = process.end()  # with the next record, which comes twice a second
+    assert code == 1
+    assert "mount it read-write" in said
     assert "Traceback" not in said
     failing.fail()
     with failing.broker(directory) as process:
