@@ -8,7 +8,7 @@ from sparklog.client.admin import Admin, NewTopic
 
 def test_a_call_after_a_long_silence_finds_a_new_connection() -> None:
     with (
-        sparklog.embedded(connections_max_idle_ms=200) as broker,
+        sparklog.embedded(connections_max_idle_ms=1_000) as broker,
         Admin(bootstrap_servers=broker.bootstrap_servers, default_api_timeout_ms=10_000) as admin,
     ):
         for name in ("first", "second", "third"):

@@ -77,8 +77,11 @@ def test_connects_and_disconnects_are_told(
         producer.send("t", b"x").result(PATIENCE_S)
         assert f"connected broker={broker.address} client_id=me" in lines()
         broker.stop()
-        with pytest.raises(BufferExhausted):
-            Producer(bootstrap_servers=broker.address, max_block_ms=100).send("t", b"x")
+        with (
+            Producer(bootstrap_servers=broker.address, max_block_ms=100) as other,
+            pytest.raises(BufferExhausted),
+        ):
+            other.send("t", b"x")
         producer.close(0)
     told = [one for one in lines() if one.startswith("connection_failed")]
     assert f"broker={broker.address} reason=" in told[0]
