@@ -369,12 +369,13 @@ class BrokerLifecycle:
         self._context.partitions.moving.assigned(told, refused, now)
 
     def _is_stalled(self, now: Instant) -> bool:
-        """Whether a sync hangs: others can lead meanwhile."""
-        stall_us = self._context.settings.sparklog_log_dir_stall_ms * 1000
-        return any(
-            one.sync_began_us is not None and one.sync_began_us + stall_us <= now.mono_us
-            for one in self._context.partitions.directories
-        )
+        """Whether a sync hangs, of a data directory or of the metadata log, without which this broker learns
+        of no change: others can lead meanwhile.
+        """
+        limit_us = now.mono_us - self._context.settings.sparklog_log_dir_stall_ms * 1000
+        directories, quorum = self._context.partitions.directories, self._context.quorum.raft.state
+        begun_us = [quorum.sync_began_us, *(one.sync_began_us for one in directories)]
+        return any(began_us is not None and began_us <= limit_us for began_us in begun_us)
 
     def _heartbeat(
         self, now: Instant, *, offline_log_dirs: list[Uuid], tells_cordoned: bool = False

@@ -190,8 +190,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         _int(
             "sparklog.log.dir.stall.ms",
-            "When a sync of a data directory takes longer than this, a broker of a cluster asks to be "
-            "fenced, so that other brokers lead its partitions.",
+            "When a sync of a data directory or of the metadata log takes longer than this, a broker of "
+            "a cluster asks to be fenced, so that other brokers lead its partitions.",
             1,
         ),
     ] = 3_000

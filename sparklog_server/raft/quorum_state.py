@@ -413,13 +413,15 @@ class QuorumState:
         """The leader ended its epoch, and names its successors, the best first."""
         self.stand_within(delay_us_of(self.me.node_id, successors, self.config.backoff_us_max), now)
 
+    @property
+    def sync_began_us(self) -> Micros | None:
+        """When the oldest sync in flight began, of the log or of the election state."""
+        return earlier(self.durable.sync_began_us, self.election.began_us)
+
     def _is_stalled(self, now: Instant) -> bool:
         """Whether a sync hangs, so that the word of this node is no longer good."""
-        limit_us = now.mono_us - self.config.fetch_timeout_us
-        return any(
-            began_us is not None and began_us <= limit_us
-            for began_us in (self.durable.sync_began_us, self.election.began_us)
-        )
+        began_us = self.sync_began_us
+        return began_us is not None and began_us <= now.mono_us - self.config.fetch_timeout_us
 
     def _may_stand(self, now: Instant) -> bool:
         return not self.durable.is_cutting and not self._is_stalled(now)

@@ -74,6 +74,7 @@ class Life:
             image=SimpleNamespace(offset=7, features={}),
             partitions=SimpleNamespace(moving=SimpleNamespace(assignments={}), directories=[self.directory]),
             propose=lambda message, _, then, __: self.asked.append((message, then)),
+            quorum=SimpleNamespace(raft=SimpleNamespace(state=SimpleNamespace(sync_began_us=None))),
             controllers=None if is_alone else object(),
             coordinators=(),
         )
@@ -309,16 +310,18 @@ def test_a_broker_that_leads_nothing_stops_at_once(is_alone: bool) -> None:
     assert one.left_at_us == one.now_us
 
 
-def test_a_broker_wants_to_be_fenced_while_a_sync_hangs() -> None:
+@pytest.mark.parametrize("of", ["a data directory", "the metadata log"])
+def test_a_broker_wants_to_be_fenced_while_a_sync_hangs(of: str) -> None:
     one = Life().started()
-    one.directory.sync_began_us = one.now_us
+    syncs = one.directory if of == "a data directory" else one.context.quorum.raft.state
+    syncs.sync_began_us = one.now_us
     one.until_asked()
     assert not one.heartbeat.want_fence
     one.answer(UNFENCED)
     one.until_asked()
     assert one.heartbeat.want_fence
     one.answer(BrokerHeartbeatResponse(is_fenced=True, is_caught_up=True))
-    one.directory.sync_began_us = None
+    syncs.sync_began_us = None
     one.until_asked()
     assert not one.heartbeat.want_fence
 

@@ -72,6 +72,18 @@ def test_killed_brokers_are_fenced_soon_and_no_other_is() -> None:
     assert [cluster_world.run(calm(seed)).failure for seed in range(3)] == [None] * 3
 
 
+def test_a_leader_whose_metadata_log_cannot_be_synced_is_replaced() -> None:
+    """Seed 456: the leader has heard of no change since its disk hung; its followers are an epoch ahead."""
+    faults = (
+        Fault(1_457, 1, Kind.STOP, (NodeId(1),)),
+        Fault(4_129, 21_871, Kind.HANG, (NodeId(1),)),
+        Fault(4_818, 1, Kind.STOP, (NodeId(2),)),
+    )
+    nodes = NodeId(1), NodeId(2), NodeId(3)
+    hung = Scenario("cluster", 456, nodes, nodes, nodes[1:], 10_000, 26_000, 34_000, faults)
+    assert cluster_world.run(hung).failure is None
+
+
 def fences_everybody(patch: pytest.MonkeyPatch) -> None:
     def activate(sessions: Sessions, image: MetadataImage, now: Instant) -> None:
         original(sessions, image, now)
