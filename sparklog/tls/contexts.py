@@ -28,6 +28,8 @@ def server_context(keys: TlsKeys, material: Material | None = None) -> ssl.SSLCo
         )
     context = _context(ssl.PROTOCOL_TLS_SERVER, keys, material)
     context.options |= ssl.OP_NO_RENEGOTIATION
+    # A client connects to a broker once at a time, and each ticket costs as much as checking its Finished.
+    context.num_tickets = 1
     context.verify_mode = _CLIENT_AUTH[keys.client_auth]
     if keys.client_auth != "none" and material.trusted is None:
         raise SettingsError(

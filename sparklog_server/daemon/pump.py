@@ -415,7 +415,7 @@ class Pump:
                 (self._peers or self._links()).send(link, chunks)
             case Sync():
                 self._syncer.sync(effect)
-                self._reactor.expect_post()
+                self._reactor.sleep_next()
             case Run(job, ticket, in_steps, is_background, session, memory_bytes):
                 done = partial(self._finished, ticket)
                 jobs = self._background if is_background else self._jobs

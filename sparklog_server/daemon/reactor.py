@@ -7,8 +7,8 @@ A sleeping processor wakes slowly: 40 us on the virtual machines where this was 
 request. While recent waits were short (a client sends its next request as soon as it has its response), the
 reactor polls for a short time before it sleeps, and yields the processor to other threads. It sleeps at once
 if waits are long, if each wait is ended by another descriptor (with a thousand idle clients, the last event
-does not predict the next), and while a sync is awaited: polling would compete with the thread of the sync for
-the GIL.
+does not predict the next), and while a sync or a step of a TLS handshake is awaited: polling would compete
+with its thread for the GIL.
 """
 
 import contextlib
@@ -94,7 +94,7 @@ class Reactor:
         self._ready: dict[int, Callable[[int], None]] = {}
         self._posted: deque[Callable[[], None]] = deque()
         self._alone_from_ns = 0
-        self._is_post_due = False
+        self._is_sleep_due = False
         self._waited_ns = SHORT_WAIT_NS
         # Descriptors that were ready and not called yet, with the number of turns.
         self._passed_over: dict[int, int] = {}
@@ -135,9 +135,9 @@ class Reactor:
             if not self._is_closed:
                 self.wake()
 
-    def expect_post(self) -> None:
-        """Sleep at once in the next wait: it ends with a call that another thread posts."""
-        self._is_post_due = True
+    def sleep_next(self) -> None:
+        """Sleep at once in the next wait: a thread works meanwhile, or the last wait does not predict it."""
+        self._is_sleep_due = True
 
     def wake(self) -> None:
         """End the wait of the current turn."""
@@ -181,7 +181,7 @@ class Reactor:
             self.turns.add((began_ns - self._worked_from_ns) // 1000)
         if (
             self._waited_ns < SHORT_WAIT_NS
-            and not self._is_post_due
+            and not self._is_sleep_due
             and began_ns >= self._alone_from_ns
             and (timeout_s is None or timeout_s > AWAKE_NS / 1e9)
         ):
@@ -199,7 +199,7 @@ class Reactor:
             if ready:
                 self._ended_by(ready, began_ns)
                 return ready
-        self._is_post_due = False
+        self._is_sleep_due = False
         ready = self._poll.wait(timeout_s)
         self._ended_by(ready, began_ns)
         return ready

@@ -78,20 +78,32 @@ class TlsTransport:
     # -- the handshake
 
     def handshake(self) -> int:
-        """Take every step of the handshake that is possible now; returns the events that it waits for, 0 at
-        its end. Raises ssl.SSLError if it fails, OSError if the connection breaks.
+        """Take the step for which bytes have come, or room for them; returns the events that the handshake
+        waits for, 0 at its end. Raises ssl.SSLError if it fails, OSError if the connection breaks.
         """
-        is_done = False
-        while True:
+        if self._unsent:
             if not self._flush():
                 return WRITE
-            if is_done:
-                # The first request may have come with the last step.
-                self.has_received = self._incoming.pending > 0
-                return 0
-            is_done = self._shake()
-            if not is_done and self._flush() and not self._receive_step():
-                return READ
+        elif not self._receive_step():
+            return READ
+        is_done = self._shake()
+        if not self._flush():
+            return WRITE
+        if is_done:
+            # The first request may have come with the last step.
+            self.has_received = self._incoming.pending > 0
+            return 0
+        return READ
+
+    @property
+    def awaits_finished(self) -> bool:
+        """Whether only the client's Finished of TLS 1.3 is missing: no signature, key exchange or certificate
+        is left to compute or verify.
+        """
+        # OpenSSL tells the suite from the server's flight on, which comes after a HelloRetryRequest.
+        suite = self._tls.cipher()
+        is_agreed = suite is not None and suite[1] == "TLSv1.3"
+        return is_agreed and self._tls.context.verify_mode == ssl.CERT_NONE
 
     def _shake(self) -> bool:
         try:

@@ -85,7 +85,7 @@ def test_a_wait_for_a_posted_call_does_not_poll(monkeypatch: pytest.MonkeyPatch)
         reactor.turn(1)  # waits that end at once: the next ones poll
     ours.recv(1)
     yields.clear()
-    reactor.expect_post()
+    reactor.sleep_next()
     reactor.turn(0.001)
     assert yields == []
     for one in (ours, theirs):
