@@ -8,9 +8,6 @@ attacks, `--seconds N` says how long each lasts.
 import argparse
 import multiprocessing
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
@@ -19,7 +16,6 @@ from benchmarks.attack import honest, memory
 from benchmarks.attack.target import Target, load_attacks, run_attack
 
 PARTITIONS = 20
-WARM_UP_S = 2.0
 REST_S = 30.0
 ATTACK_TIMEOUT_S = 300.0
 RESIDENT_MIB_MAX = 512
@@ -51,7 +47,7 @@ def measure(
     pid = subject.process.pid
     harness.create_topic(subject, "honest")
     harness.create_topic(subject, "attacked", partitions=PARTITIONS)
-    with _honest_client(subject) as control:
+    with honest.running(subject.host, subject.port, "honest") as client:
         begun = _context.Event()
         target = Target(subject.host, subject.port, pid, "attacked", PARTITIONS, options.seconds, begun)
         attacker = _context.Process(target=run_attack, args=(name, target), daemon=True)
@@ -63,12 +59,12 @@ def measure(
         began_s = time.monotonic()
         attacker.join(ATTACK_TIMEOUT_S)
         _check_ended(name, attacker)
-        time.sleep(WARM_UP_S)  # the broker may still work on the last requests
+        time.sleep(honest.WARM_UP_S)  # the broker may still work on the last requests
         ended_s = time.monotonic()
         peak_mib = memory.peak_mib(pid)
         time.sleep(options.rest)
         after_mib = memory.resident_mib(pid)
-        answers = _stop(control)
+        answers = client.stop()
     during = [answer.latency_ms for answer in answers if began_s <= answer.sent_s <= ended_s]
     add = figures.add
     add(f"{name}: resident before", "MiB", "sparklog", before_mib)
@@ -83,33 +79,6 @@ def measure(
     add(f"{name}: honest p50", "ms", "sparklog", harness.percentile(during, 50))
     add(f"{name}: honest p99", "ms", "sparklog", harness.percentile(during, 99), bound=f"<= {P99_MS_MAX}")
     add(f"{name}: honest longest", "ms", "sparklog", max(during), bound=f"<= {LONGEST_MS_MAX}")
-
-
-@contextmanager
-def _honest_client(subject: harness.Subject) -> Iterator[Connection]:
-    ours, theirs = _context.Pipe()
-    process = _context.Process(
-        target=honest.run, args=(subject.host, subject.port, "honest", theirs), daemon=True
-    )
-    process.start()
-    theirs.close()
-    try:
-        if not ours.poll(harness.START_TIMEOUT_S):
-            raise RuntimeError("the honest client is not served")
-        ours.recv()
-        time.sleep(WARM_UP_S)
-        yield ours
-    finally:
-        process.kill()
-        process.join()
-
-
-def _stop(control: Connection) -> list[honest.Answered]:
-    control.send("stop")
-    if not control.poll(honest.PATIENCE_S):
-        raise RuntimeError("the honest client does not stop")
-    answers: list[honest.Answered] = control.recv()
-    return answers
 
 
 def _check_alive(name: str, attacker: SpawnProcess) -> None:

@@ -6,11 +6,14 @@ counts for every request that it delays. A latency is the time from the send to 
 answer.
 """
 
+import multiprocessing
 import select
 import socket
 import struct
 import time
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
@@ -20,6 +23,8 @@ from benchmarks.attack.target import connect
 RATE_PER_S = 200
 VALUE_BYTES = 1024
 PATIENCE_S = 120.0
+START_TIMEOUT_S = 60.0
+WARM_UP_S = 2.0
 
 
 @dataclass(slots=True)
@@ -105,6 +110,40 @@ def run(host: str, port: int, topic: str, control: Connection) -> None:
                 control.recv()
                 is_stopping = True
     control.send(answers)
+
+
+class Running:
+    """The honest client in a process of its own."""
+
+    def __init__(self, control: Connection) -> None:
+        self._control = control
+
+    def stop(self) -> list[Answered]:
+        """Its answers; it has stopped then."""
+        self._control.send("stop")
+        if not self._control.poll(PATIENCE_S):
+            raise RuntimeError("the honest client does not stop")
+        answers: list[Answered] = self._control.recv()
+        return answers
+
+
+@contextmanager
+def running(host: str, port: int, topic: str) -> Iterator[Running]:
+    """The honest client at work, from its second second on until the end of the block."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=run, args=(host, port, topic, theirs), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        if not ours.poll(START_TIMEOUT_S):
+            raise RuntimeError("the honest client is not served")
+        ours.recv()
+        time.sleep(WARM_UP_S)
+        yield Running(ours)
+    finally:
+        process.kill()
+        process.join()
 
 
 def _check(error: int) -> None:
