@@ -11,6 +11,7 @@ from sparklog_server.broker import (
     consumer_sessions,
     log_settings,
     pushed_metrics,
+    reply_sender,
     request_spans,
     resolver,
 )
@@ -181,6 +182,11 @@ REQUESTS = [
     Limit(
         "sparklog.session.unsent.max.bytes",
         "The broker stops reading the session until the client has read replies.",
+    ),
+    Limit(
+        "small requests of one session in a turn of the event loop",
+        "The others wait for the next turn.",
+        reply_sender.SESSION_TURN_BYTES // reply_sender.ANSWER_BYTES_MIN,
     ),
     Limit("fetch.max.bytes", "A Fetch reply ends there, after at least one batch."),
     Limit("max.request.partition.size.limit", "DescribeTopicPartitions continues in the next request."),

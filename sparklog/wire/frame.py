@@ -14,6 +14,11 @@ import struct
 from sparklog.errors import DecodeError
 
 RECEIVE_BUFFER_BYTES = 256 << 10
+SMALL_FRAME_BYTES = 1 << 10
+SMALL_FRAMES_BYTES = 32 << 10
+"""What a stream whose last frames were smaller than `SMALL_FRAME_BYTES` receives at once: the shared buffer
+would hold thousands of them, which take many milliseconds.
+"""
 GROWTH_BYTES = 64 << 10
 """The maximum size of an own buffer beyond twice the received bytes; a large one takes at most
 `GROWTH_BYTES_MAX` more.
@@ -51,6 +56,7 @@ class Framer:
         "_borrowed",
         "_carry",
         "_content",
+        "_has_small_frames",
         "_own",
         "_own_size",
         "_shared",
@@ -66,6 +72,7 @@ class Framer:
         self._spares = spares if spares is not None else []
         self._borrowed: bytearray | None = None
         self._shared = memoryview(shared if shared is not None else bytearray(RECEIVE_BUFFER_BYTES))
+        self._has_small_frames = True  # on the average
         self._carry = b""  # one to three bytes of a length, which precede the next received bytes
         self._content = bytearray()  # `_own` is a view of it, unless that is borrowed
         self._own = (
@@ -100,10 +107,10 @@ class Framer:
             return self._own[self._own_size :]
         if self._borrowed is not None:
             self._give_back()
+        limit = SMALL_FRAMES_BYTES if self._has_small_frames else len(self._shared)
         if self._carry:
             self._shared[: len(self._carry)] = self._carry
-            return self._shared[len(self._carry) :]
-        return self._shared
+        return self._shared[len(self._carry) : limit]
 
     def received(self, size: int) -> list[memoryview]:
         """The frames completed by `size` more bytes in `buffer()`; raises DecodeError for a length out of
@@ -120,10 +127,13 @@ class Framer:
             end = position + 4 + length
             if end > limit:
                 self._begin_own(shared[position:limit], 4 + length)
-                return frames
+                break
             frames.append(shared[position + 4 : end])
             position = end
-        self._carry = bytes(shared[position:limit]) if position < limit else b""
+        else:
+            self._carry = bytes(shared[position:limit]) if position < limit else b""
+        if frames:
+            self._has_small_frames = position < SMALL_FRAME_BYTES * len(frames)
         return frames
 
     def _begin_own(self, start: memoryview, wanted: int) -> None:
@@ -169,5 +179,6 @@ class Framer:
         if self._own_size < self._wanted:
             return []
         frame = self._own[4:]
+        self._has_small_frames = self._wanted < SMALL_FRAME_BYTES
         self._content, self._own, self._own_size, self._wanted = bytearray(), _NOTHING, 0, 0
         return [frame]

@@ -17,6 +17,8 @@ TURN_BYTES: Final = 8 << 20
 """The bytes of answers in one turn, to one session and to all, beyond which the remaining requests wait for
 the next turn.
 """
+ANSWER_BYTES_MIN: Final = 16 << 10
+"""What a smaller answer counts in a turn: its request takes as long as to send so many bytes."""
 _LEFT: list[Chunk] = []
 """Replaces an answer that has been sent, because its chunks may hold files open."""
 

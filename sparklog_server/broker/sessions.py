@@ -23,7 +23,7 @@ from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
 from sparklog_server.broker.handlers.api_versions import of_unsupported_version
 from sparklog_server.broker.memory import RequestMemory
 from sparklog_server.broker.observers import Observers
-from sparklog_server.broker.reply_sender import SESSION_TURN_BYTES, TURN_BYTES, ReplySender
+from sparklog_server.broker.reply_sender import ANSWER_BYTES_MIN, SESSION_TURN_BYTES, TURN_BYTES, ReplySender
 from sparklog_server.broker.request_jobs import Finish
 from sparklog_server.broker.requests import NotServed, read_request
 from sparklog_server.broker.session import (
@@ -337,7 +337,7 @@ class Sessions:
         if self.observers.is_on:
             self.observers.answered(call, message, now)
         size = retain(chunks) if len(chunks) > 1 else len(chunks[0]) + CHUNK_BYTES
-        self.replying.turn_bytes += size
+        self.replying.turn_bytes += max(size, ANSWER_BYTES_MIN)
         if not session.owed:
             self._effects.append(Reply(session.id, chunks))
             return

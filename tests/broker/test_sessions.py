@@ -11,6 +11,7 @@ from sparklog.wire.messages.describe_configs import (
 )
 from sparklog.wire.messages.fetch import FetchResponse
 from sparklog.wire.messages.produce import ProduceResponse
+from sparklog_server.broker.reply_sender import ANSWER_BYTES_MIN, SESSION_TURN_BYTES
 from tests.broker.world import (
     ACKS_ALL,
     FETCH_BY_NAME,
@@ -190,6 +191,15 @@ def test_a_session_that_is_answered_much_in_a_turn_goes_on_in_the_next(
     world.settle()
     assert len(client.replies) == COUNT + is_behind_a_parked_request
     assert world.node.running.request_bytes == 0
+
+
+def test_a_session_with_many_small_requests_goes_on_in_the_next_turn(world: World) -> None:
+    client = world.node.connect()
+    client.replies.clear()
+    client.send_together([ApiVersionsRequest()] * 200, 0, ApiVersionsResponse)
+    assert 0 < len(client.replies) <= SESSION_TURN_BYTES // ANSWER_BYTES_MIN + 1
+    world.settle()
+    assert len(client.replies) == 200
 
 
 def test_bytes_behind_a_request_are_passed_over_as_kafka_does(world: World) -> None:

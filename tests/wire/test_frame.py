@@ -13,6 +13,8 @@ from sparklog.errors import DecodeError
 from sparklog.wire.frame import (
     GROWN_IN_PLACE_BYTES,
     GROWTH_BYTES,
+    RECEIVE_BUFFER_BYTES,
+    SMALL_FRAMES_BYTES,
     SPARE_BYTES,
     SPARES_MAX,
     Framer,
@@ -74,6 +76,16 @@ def test_the_rest_of_a_frame_is_received_where_it_belongs() -> None:
     (frame,) = framer.received(94)
     assert bytes(frame) == b"x" * 100
     assert framer.held_bytes == 0
+
+
+def test_a_stream_of_small_frames_receives_few_at_once() -> None:
+    framer = Framer(frame_bytes_max=1 << 20)
+    rooms = []
+    for bodies in ([b""], [b"x" * 20_000], [b"", b"x" * 1000], [b"x" * 100_000], [b""]):
+        rooms.append(len(framer.buffer()))
+        feed(framer, framed(*bodies), piece=1 << 20)
+    small, large = SMALL_FRAMES_BYTES, RECEIVE_BUFFER_BYTES
+    assert rooms == [small, small, large, small, large]
 
 
 def test_an_announced_length_costs_no_memory_until_its_bytes_arrive() -> None:
