@@ -16,16 +16,17 @@ import fastavro
 import psutil
 
 from benchmarks import harness
+from sparklog.arrow.formats.ddl import parse_schema
+from sparklog.arrow.ranges import OffsetRange
 from sparklog.client.settings import ClientSettings
 from sparklog.client.writer import BatchWriter
 from sparklog.model import Offset, TopicPartition
 from sparklog.record.columns import BinaryColumn, write_batches
 from sparklog.record.compression import Codec
-from sparklog.spark.formats.ddl import parse_schema
 from sparklog.spark.options import Options
-from sparklog.spark.plan import OffsetRange
 from sparklog.spark.readers import record_batches
 from sparklog.spark.schema import check_projection, source_schema
+from sparklog.spark.types import spark_type
 
 RECORDS = 2_000_000
 FORMAT_RECORDS = 300_000
@@ -134,7 +135,11 @@ def read(
     options = Options.parse(
         {"kafka.bootstrap.servers": subject.bootstrap_servers, "subscribe": topic, **given}
     )
-    chosen = source_schema(options) if schema is None else check_projection(parse_schema(schema), options)  # type: ignore[arg-type]
+    chosen = (
+        source_schema(options)
+        if schema is None
+        else check_projection(spark_type(parse_schema(schema)), options)
+    )  # type: ignore[arg-type]
     pieces = [OffsetRange(TopicPartition(topic, 0), Offset(0), Offset(count))]
     for batch in record_batches(options, chosen, pieces):
         yield batch.num_rows

@@ -4,7 +4,7 @@ The columns have the names and types of the Spark source and sink. Loaded only b
 `Consumer.poll_arrow`, because pyarrow takes long to import.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
 import pyarrow as pa
@@ -15,24 +15,19 @@ from sparklog.client.consumer_records import FetchedBatches
 from sparklog.client.failures import CorruptRecords
 from sparklog.client.settings import ClientSettings
 from sparklog.errors import DecodeError, SettingsError
+from sparklog.model import TopicPartition
 from sparklog.record.arrow import (
-    binary_array,
+    COLUMN_FLAGS,
+    COLUMN_TYPES,
     binary_column,
-    fixed_array,
+    column_array,
     fixed_column,
-    headers_array,
     headers_column,
     repeated_int32,
     repeated_text,
 )
 from sparklog.record.columns import (
     BATCH_BYTES_MAX,
-    HEADERS,
-    KEY,
-    OFFSET,
-    TIMESTAMP,
-    TIMESTAMP_TYPE,
-    VALUE,
     Columns,
     PartitionBatch,
     RowRefused,
@@ -44,25 +39,6 @@ from sparklog.record.compression import Codec
 Tabular: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader
 
 DEFAULT_COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
-_HEADERS_TYPE: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
-_TYPES: Final[Mapping[str, pa.DataType]] = {
-    "key": pa.binary(),
-    "value": pa.binary(),
-    "topic": pa.string(),
-    "partition": pa.int32(),
-    "offset": pa.int64(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "timestampType": pa.int32(),
-    "headers": _HEADERS_TYPE,
-}
-_FLAGS: Final = {
-    "key": KEY,
-    "value": VALUE,
-    "offset": OFFSET,
-    "timestamp": TIMESTAMP,
-    "timestampType": TIMESTAMP_TYPE,
-    "headers": HEADERS,
-}
 _WRITTEN: Final = ("key", "value", "headers", "partition", "timestamp")
 _ROWS_MAX: Final = 65_536
 """Rows whose batches are built at once: a table is not in memory twice."""
@@ -112,12 +88,12 @@ def built_batches(
 def table_of(batches: Sequence[FetchedBatches], wanted: Sequence[str]) -> pa.Table:
     """The records of fetched batches, in their order. SettingsError for an unknown column."""
     for name in wanted:
-        if name not in _TYPES:
-            raise SettingsError(f"there is no column {name!r}: choose among {', '.join(_TYPES)}")
-    schema = pa.schema([pa.field(name, _TYPES[name]) for name in wanted])
+        if name not in COLUMN_TYPES:
+            raise SettingsError(f"there is no column {name!r}: choose among {', '.join(COLUMN_TYPES)}")
+    schema = pa.schema([pa.field(name, COLUMN_TYPES[name]) for name in wanted])
     flags = 0
     for name in wanted:
-        flags |= _FLAGS.get(name, 0)
+        flags |= COLUMN_FLAGS.get(name, 0)
     pieces: list[pa.RecordBatch] = []
     for fetched in batches:
         try:
@@ -125,23 +101,20 @@ def table_of(batches: Sequence[FetchedBatches], wanted: Sequence[str]) -> pa.Tab
                 [fetched.records], fetched.fetch_offset, fetched.next_offset, flags, verify_crc=False
             ):
                 if columns.count:
-                    arrays = [_ARRAYS[name](_TYPES[name], columns, fetched) for name in wanted]
+                    arrays = [_array(field, columns, fetched.topic_partition) for field in schema]
                     pieces.append(pa.RecordBatch.from_arrays(arrays, schema=schema))
         except DecodeError as error:
             raise CorruptRecords(fetched.topic_partition, fetched.fetch_offset, str(error)) from error
     return pa.Table.from_batches(pieces, schema=schema)
 
 
-_ARRAYS: Final[Mapping[str, Callable[[pa.DataType, Columns, FetchedBatches], pa.Array]]] = {
-    "key": lambda kind, columns, _: binary_array(kind, columns.count, columns.key),
-    "value": lambda kind, columns, _: binary_array(kind, columns.count, columns.value),
-    "topic": lambda _, columns, fetched: repeated_text(fetched.topic_partition.topic, columns.count),
-    "partition": lambda _, columns, fetched: repeated_int32(fetched.topic_partition.partition, columns.count),
-    "offset": lambda kind, columns, _: fixed_array(kind, columns.count, columns.offsets),
-    "timestamp": lambda kind, columns, _: fixed_array(kind, columns.count, columns.timestamps),
-    "timestampType": lambda kind, columns, _: fixed_array(kind, columns.count, columns.timestamp_types),
-    "headers": lambda kind, columns, _: headers_array(kind, columns.count, columns.headers),
-}
+def _array(field: pa.Field, columns: Columns, partition: TopicPartition) -> pa.Array:
+    match field.name:
+        case "topic":
+            return repeated_text(partition.topic, columns.count)
+        case "partition":
+            return repeated_int32(partition.partition, columns.count)
+    return column_array(field, columns)
 
 
 def _check(schema: pa.Schema) -> None:
@@ -149,7 +122,7 @@ def _check(schema: pa.Schema) -> None:
         raise SettingsError("column 'value' is missing: a record needs one")
     for name in _WRITTEN:
         if name in schema.names and not _is_fit(name, schema.field(name).type):
-            expected = "text or binary" if name in ("key", "value") else str(_TYPES[name])
+            expected = "text or binary" if name in ("key", "value") else str(COLUMN_TYPES[name])
             raise SettingsError(
                 f"column {name!r} is {schema.field(name).type}, and must be {expected}: cast it"
             )

@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """The `json` kernel: flat objects of JSON (RFC 8259) to Arrow-layout columns, for values without surprises.
 
-It has no twin: where it is not built, and for each block that it refuses, `spark/formats/json_text.py` asks
+It has no twin: where it is not built, and for each block that it refuses, `arrow/formats/json_text.py` asks
 pyarrow and then the row reader.
 """
 

@@ -2,13 +2,66 @@
 per record. The only file of this package that needs pyarrow.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from struct import pack
+from typing import Final
 
 import pyarrow as pa
 
 from sparklog.record.batch import Buffer
-from sparklog.record.columns import BinaryColumn, FixedColumn, HeadersColumn
+from sparklog.record.columns import (
+    HEADERS,
+    KEY,
+    OFFSET,
+    TIMESTAMP,
+    TIMESTAMP_TYPE,
+    VALUE,
+    BinaryColumn,
+    Columns,
+    FixedColumn,
+    HeadersColumn,
+)
+
+COLUMN_TYPES: Final[Mapping[str, pa.DataType]] = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestampType": pa.int32(),
+    "headers": pa.list_(
+        pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+    ),
+}
+"""The columns of records, with the names and types of Spark's Kafka connector."""
+COLUMN_FLAGS: Final[Mapping[str, int]] = {
+    "key": KEY,
+    "value": VALUE,
+    "offset": OFFSET,
+    "timestamp": TIMESTAMP,
+    "timestampType": TIMESTAMP_TYPE,
+    "headers": HEADERS,
+}
+"""The flags of `read_columns` for the columns that are in the records."""
+
+
+def column_array(field: pa.Field, columns: Columns) -> pa.Array:
+    """A column of `COLUMN_FLAGS`, in the type of `field`."""
+    match field.name:
+        case "key" | "value" if columns.count == 0:
+            return pa.nulls(0, field.type)
+        case "key":
+            return binary_array(field.type, columns.count, columns.key)
+        case "value":
+            return binary_array(field.type, columns.count, columns.value)
+        case "offset":
+            return fixed_array(field.type, columns.count, columns.offsets)
+        case "timestamp":
+            return fixed_array(field.type, columns.count, columns.timestamps)
+        case "timestampType":
+            return fixed_array(field.type, columns.count, columns.timestamp_types)
+    return headers_array(field.type, columns.count, columns.headers)
 
 
 def binary_array(kind: pa.DataType, count: int, column: BinaryColumn | None) -> pa.Array:

@@ -11,13 +11,14 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from sparklog.arrow.ranges import OffsetRange
 from sparklog.errors import SettingsError
 from sparklog.model import ZERO_UUID, Offset, TopicPartition
 from sparklog.spark import plan, positions
 from sparklog.spark.loss import still_there
 from sparklog.spark.offsets import PartitionOffsets
 from sparklog.spark.options import Options
-from sparklog.spark.plan import TINY_BYTES, OffsetRange
+from sparklog.spark.plan import TINY_BYTES
 from sparklog.spark.positions import EARLIEST, LATEST, Landmark
 from sparklog.spark.shipping import Portable
 from sparklog.spark.sizes import Observed, SizeEstimates

@@ -41,10 +41,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from sparklog.arrow.ranges import OffsetRange
 from sparklog.errors import SparklogError
 from sparklog.spark.option_values import EarlyRowsWhen
 from sparklog.spark.options import Options
-from sparklog.spark.plan import TINY_BYTES, OffsetRange
+from sparklog.spark.plan import TINY_BYTES
 from sparklog.spark.schema import arrow_schema
 from sparklog.spark.stream_reader import StreamReader
 

@@ -10,13 +10,13 @@ all other keys.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
+from sparklog.arrow.formats.names import Format, Mode, SchemaIdPrefix
 from sparklog.client.settings import ClientSettings
 from sparklog.client.without_effect import warn_without_effect
 from sparklog.errors import SettingsError
 from sparklog.model import TopicPartition
 from sparklog.spark import foreign_keys, positions
 from sparklog.spark.client_options import CLIENT_PREFIX, TOKEN_MECHANISM, TokenMechanism, client_settings
-from sparklog.spark.formats.names import Format, Mode, SchemaIdPrefix
 from sparklog.spark.option_values import (
     Definition,
     EarlyRowsWhen,

@@ -6,11 +6,12 @@ transactions are normal and never count as loss. Records are lost only if a rang
 offset, or if a topic ends below an offset that was already read.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, floor
 
-from sparklog.errors import SettingsError, SparklogError
+from sparklog.arrow.ranges import OffsetRange
+from sparklog.errors import SettingsError
 from sparklog.model import ZERO_UUID, Offset, TopicPartition, Uuid
 from sparklog.spark.offsets import PartitionOffsets, StreamOffset
 from sparklog.spark.positions import INT64_MAX
@@ -21,28 +22,6 @@ TASKS_MAX = 100_000
 
 TINY_BYTES = 1 << 20
 """Ranges estimated below this size together are one task: a task costs Spark more than reading them."""
-
-
-class DataLoss(SparklogError):
-    """Records that a read needs have been removed; names them, and how to continue without them."""
-
-
-@dataclass(frozen=True, slots=True)
-class OffsetRange:
-    """Offsets `[start, limit)` of one partition, read by one task."""
-
-    partition: TopicPartition
-    start: Offset
-    limit: Offset
-    topic_id: Uuid = ZERO_UUID
-    """The id of the topic at planning; zeros if unknown, and then any topic of that name matches."""
-
-    def __len__(self) -> int:
-        return max(0, self.limit - self.start)
-
-    def between(self, start: Offset, limit: Offset) -> "OffsetRange":
-        """The same range with other offsets."""
-        return OffsetRange(self.partition, start, limit, self.topic_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,42 +309,3 @@ def _cut(whole: OffsetRange, pieces: int) -> list[OffsetRange]:
         cut.append(whole.between(start, limit))
         start = limit
     return cut
-
-
-def lost(ranges: Iterable[OffsetRange], log_start: Mapping[TopicPartition, Offset]) -> list[str]:
-    """One sentence for each range whose first records are lost: it starts below the log start offset, or
-    its partition was deleted.
-    """
-    losses: list[str] = []
-    for r in ranges:
-        if r.partition not in log_start:
-            losses.append(f"{r.partition} is gone, offsets {r.start} to {r.limit - 1} with it")
-        elif r.start < log_start[r.partition]:
-            last = min(r.limit, log_start[r.partition]) - 1
-            losses.append(
-                f"{r.partition}: offsets {r.start} to {last} are gone, the log starts at "
-                f"{log_start[r.partition]}"
-            )
-    return losses
-
-
-def without_lost(
-    ranges: Iterable[OffsetRange], log_start: Mapping[TopicPartition, Offset]
-) -> list[OffsetRange]:
-    """The parts of `ranges` that are still in the log."""
-    kept = (
-        r.between(Offset(max(r.start, log_start[r.partition])), r.limit)
-        for r in ranges
-        if r.partition in log_start
-    )
-    return [r for r in kept if len(r)]
-
-
-def loss_text(losses: Sequence[str]) -> str:
-    """The message about lost records, with the remedy."""
-    return (
-        "records that this query has not read are lost: "
-        + "; ".join(losses)
-        + ". They were removed by retention or DeleteRecords, or the topic was deleted."
-        + " Set the option failOnDataLoss to warn or skip to continue with the remaining records."
-    )

@@ -10,44 +10,20 @@ from collections.abc import Mapping
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import DataType, StructField, StructType
 
+from sparklog.arrow.decoding import CORRUPT, CORRUPT_TYPE
+from sparklog.arrow.formats.choice import PARTS, check_wanted, column_type
+from sparklog.arrow.formats.names import PartFormat
 from sparklog.errors import SettingsError
-from sparklog.spark.formats.choice import PARTS, check_wanted, has_corrupt_column, parts_of, spark_type
-from sparklog.spark.formats.types import arrow_type
+from sparklog.record.arrow import COLUMN_TYPES
 from sparklog.spark.options import Options
-
-CORRUPT: Final = "_corrupt"
-"""Null if key and value could be decoded; otherwise the bytes of the part that could not, and the reason."""
-CORRUPT_TYPE: Final = StructType(
-    [
-        StructField("key", BinaryType()),
-        StructField("value", BinaryType()),
-        StructField("reason", StringType()),
-    ]
-)
-_HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+from sparklog.spark.parts import has_corrupt_column, parts_of
+from sparklog.spark.types import arrow_type, spark_type
 
 _COLUMNS: Final[Mapping[str, DataType]] = {
-    "key": BinaryType(),
-    "value": BinaryType(),
-    "topic": StringType(),
-    "partition": IntegerType(),
-    "offset": LongType(),
-    "timestamp": TimestampType(),
-    "timestampType": IntegerType(),
-    "headers": ArrayType(_HEADER),
-    CORRUPT: CORRUPT_TYPE,
+    **{name: spark_type(kind) for name, kind in COLUMN_TYPES.items()},
+    CORRUPT: spark_type(CORRUPT_TYPE),
 }
 _MAY_BE_NULL = frozenset({"key", "value", "headers", CORRUPT})
 
@@ -59,7 +35,7 @@ def source_schema(options: Options) -> StructType:
     parts = parts_of(options)
     fields: list[StructField] = []
     for name in _names(options):
-        kind = spark_type(parts[name]) if name in PARTS else _COLUMNS[name]
+        kind = _part_type(parts[name]) if name in PARTS else _COLUMNS[name]
         if kind is None:
             raise SettingsError(
                 f"option '{name}Format' is json: set '{name}Schema', or the schema of the read"
@@ -80,7 +56,7 @@ def check_projection(schema: StructType, options: Options) -> StructType:
                 f"{', '.join(names)}{_hint(column.name)}"
             )
         if column.name in PARTS:
-            check_wanted(parts[column.name], column.dataType)
+            _check_part(parts[column.name], column.dataType)
         elif column.dataType != _COLUMNS[column.name]:
             kind, asked = _COLUMNS[column.name].simpleString(), column.dataType.simpleString()
             raise SettingsError(
@@ -103,6 +79,19 @@ def arrow_schema(schema: StructType) -> pa.Schema:
             for column in schema.fields
         ]
     )
+
+
+def _part_type(part: PartFormat) -> DataType | None:
+    kind = column_type(part)
+    return None if kind is None else spark_type(kind)
+
+
+def _check_part(part: PartFormat, wanted: DataType) -> None:
+    try:
+        kind = arrow_type(wanted)
+    except ValueError as error:
+        raise SettingsError(f"column {part.part!r} of a sparklog read: {error}") from error
+    check_wanted(part, kind)
 
 
 def _names(options: Options) -> list[str]:

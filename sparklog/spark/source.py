@@ -19,8 +19,8 @@ from pyspark.sql.types import StructType
 from sparklog.errors import SettingsError
 from sparklog.spark.batch_reader import BatchReader
 from sparklog.spark.early_rows import stream_reader
-from sparklog.spark.formats.files import with_schemas
 from sparklog.spark.options import Options
+from sparklog.spark.parts import with_schemas
 from sparklog.spark.schema import check_projection, source_schema
 from sparklog.spark.shipping import Portable
 from sparklog.spark.tables import of_use, remembering, table_options

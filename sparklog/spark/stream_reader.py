@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from sparklog.arrow.ranges import OffsetRange
 from sparklog.client.standing_fetch import StandingFetch
 from sparklog.errors import SettingsError, SparklogError
 from sparklog.model import Micros
@@ -30,7 +31,7 @@ from sparklog.spark.loss import report_loss, still_there
 from sparklog.spark.offsets import OffsetUnreadable, PartitionOffsets, StreamOffset
 from sparklog.spark.option_values import WhenLost
 from sparklog.spark.options import Options
-from sparklog.spark.plan import TINY_BYTES, OffsetRange
+from sparklog.spark.plan import TINY_BYTES
 from sparklog.spark.positions import LATEST, ByOffset
 from sparklog.spark.progress import Growth, by_topic, description
 from sparklog.spark.shipping import Portable

@@ -8,13 +8,14 @@ AvailableNow fetches them once.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+from sparklog.arrow.ranges import OffsetRange
 from sparklog.client.clock import now_us
 from sparklog.client.failures import UnknownTopic
 from sparklog.model import Micros, Offset, TopicPartition, Uuid
 from sparklog.spark import plan
 from sparklog.spark.offsets import PartitionOffsets, StreamOffset
 from sparklog.spark.options import Options
-from sparklog.spark.plan import Loss, OffsetRange
+from sparklog.spark.plan import Loss
 from sparklog.spark.sizes import Observed, SizeEstimates
 from sparklog.spark.topics import SubscribedTopics, TopicsNow
 

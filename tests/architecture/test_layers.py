@@ -22,6 +22,7 @@ SPARKLOG_ROWS = (
     ({"wire"},),
     ({"record"},),
     ({"client"},),
+    ({"arrow"},),
     ({"spark"}, {"local_broker"}),
     ({"testing"},),
 )
@@ -69,6 +70,8 @@ MAY_TOUCH_THE_WORLD = {
     *("sparklog.client.sasl.token_endpoint", "sparklog.client.sasl.assertions", "sparklog.client.waker"),
     *("sparklog.client.clock", "sparklog.client.promises", "sparklog.client.streams"),
     *("sparklog.tls.contexts", "sparklog.tls.stores"),
+    *("sparklog.client.positions", "sparklog.arrow.planning"),  # datetime, to parse times
+    *("sparklog.arrow.topic_read", "sparklog.arrow.workers"),
     *(
         "sparklog.spark.source",
         "sparklog.spark.batch_reader",
@@ -76,7 +79,7 @@ MAY_TOUCH_THE_WORLD = {
         "sparklog.spark.readers",
     ),
     "sparklog.spark.task_clients",
-    *("sparklog.spark.writers", "sparklog.spark.connections", "sparklog.spark.formats.files"),
+    *("sparklog.spark.writers", "sparklog.spark.connections", "sparklog.arrow.formats.files"),
     *(
         "sparklog_server.disk.descriptors",
         "sparklog_server.disk.os_disk",
@@ -235,7 +238,10 @@ def test_only_the_spark_side_knows_spark_and_arrow() -> None:
         for module in modules().values()
         if not lies_in(
             module.name,
-            {"sparklog.spark", "pyspark_sparklog", "sparklog.record.arrow", "sparklog.client.tables"},
+            {
+                *("sparklog.spark", "pyspark_sparklog", "sparklog.arrow"),
+                *("sparklog.record.arrow", "sparklog.client.tables"),
+            },
         )
         for imported in imports_of(module)
         if imported.module.split(".")[0] in SPARK_SIDE_LIBRARIES and not imported.for_types_only

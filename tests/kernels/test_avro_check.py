@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sparklog.arrow.formats.avro_program import program_of
 from sparklog.kernels import avro_reference as reference
-from sparklog.spark.formats.avro_program import program_of
 from tests.kernels.test_avro_kernel import both, compiled, needs_compiled, varint
 
 Plain = Any

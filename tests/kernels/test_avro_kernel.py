@@ -13,9 +13,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from sparklog.arrow.formats.avro import AvroDecoder, avro_type
+from sparklog.arrow.formats.names import SchemaIdPrefix
 from sparklog.kernels import avro_reference as reference
-from sparklog.spark.formats.avro import AvroDecoder, avro_type
-from sparklog.spark.formats.names import SchemaIdPrefix
 
 try:
     compiled: ModuleType | None = import_module("sparklog.kernels.avro_compiled")

@@ -10,19 +10,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql.types import (
-    BooleanType,
-    DoubleType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-)
 
+from sparklog.arrow.formats.json_rows import JsonRows
 from sparklog.kernels import load
-from sparklog.spark.formats.json_rows import JsonRows
-from sparklog.spark.formats.types import arrow_type
 
 try:
     kernel = load("json", "compiled")
@@ -101,13 +91,11 @@ def values(draw: st.DrawFn) -> list[bytes]:
     return made
 
 
-KIND = StructType(
+KIND = pa.struct(
     [
-        StructField(name.decode(), kind)
+        (name.decode(), kind)
         for (name, _), kind in zip(
-            FIELDS,
-            (BooleanType(), IntegerType(), LongType(), DoubleType(), StringType(), StringType()),
-            strict=True,
+            FIELDS, (pa.bool_(), pa.int32(), pa.int64(), pa.float64(), pa.string(), pa.string()), strict=True
         )
     ]
 )
@@ -121,7 +109,7 @@ def assert_read_alike(made: list[bytes], start: int = 0) -> None:
     count = len(made) - start
     children = [
         pa.Array.from_buffers(field.type, count, list(map(pa.py_buffer, column)))
-        for field, column in zip(arrow_type(KIND), columns, strict=True)
+        for field, column in zip(KIND, columns, strict=True)
     ]
     refused: dict[int, str] = {}
     expected = JsonRows(KIND).decode(pa.array(made[start:], pa.binary()), 0, refused)

@@ -9,11 +9,11 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from sparklog.arrow.columns import ArrowColumns, TimestampOutOfRange
 from sparklog.errors import SettingsError
 from sparklog.model import Offset, TopicPartition
 from sparklog.record.arrow import binary_column, headers_column
 from sparklog.record.batch import build_batch
-from sparklog.spark.arrow import ArrowColumns, TimestampOutOfRange
 from sparklog.spark.options import Options
 from sparklog.spark.schema import arrow_schema, check_projection, source_schema
 
@@ -28,7 +28,7 @@ def batch(*values: bytes | None, base_offset: int = 0) -> bytes:
 
 
 def read(content: bytes, start: int = 0, limit: int = 100, schema: StructType | None = None) -> pa.Table:
-    columns = ArrowColumns(schema or source_schema(WITH_HEADERS), TopicPartition("flights", 3))
+    columns = ArrowColumns(arrow_schema(schema or source_schema(WITH_HEADERS)), TopicPartition("flights", 3))
     pieces = [piece for piece, _ in columns.record_batches(memoryview(content), Offset(start), Offset(limit))]
     for piece in pieces:
         piece.validate(full=True)
@@ -66,10 +66,12 @@ def test_reading_loads_no_pandas() -> None:
     # every worker.
     content = bytes(build_batch([(b"key", b"value", (("h", b"1"),), WHEN_MS)]))
     code = (
-        "import sys; from sparklog.model import TopicPartition; from sparklog.spark.arrow import "
+        "import sys; from sparklog.model import TopicPartition; from sparklog.arrow.columns import "
         "ArrowColumns;"
-        " from sparklog.spark.options import Options; from sparklog.spark.schema import source_schema;"
-        " columns = ArrowColumns(source_schema(Options(include_headers=True)), TopicPartition('flights', 3));"
+        " from sparklog.spark.options import Options; from sparklog.spark.schema import arrow_schema;"
+        " from sparklog.spark.schema import source_schema;"
+        " schema = arrow_schema(source_schema(Options(include_headers=True)));"
+        " columns = ArrowColumns(schema, TopicPartition('flights', 3));"
         f" read = list(columns.record_batches(memoryview({content!r}), 0, 1)); print(read[0][0].num_rows, "
         f"'pandas' in sys.modules)"
     )
@@ -107,7 +109,7 @@ def test_a_time_beyond_microseconds_is_refused_with_its_record_unless_the_column
 
 
 def test_topic_and_partition_fill_batches_of_any_size() -> None:
-    columns = ArrowColumns(source_schema(PLAIN), TopicPartition("t", 1))
+    columns = ArrowColumns(arrow_schema(source_schema(PLAIN)), TopicPartition("t", 1))
     for size in (3, 40_000, 1, 90_000):
         content = memoryview(batch(*[b""] * size))
         ((piece, after),) = columns.record_batches(content, Offset(0), Offset(100_000))

@@ -29,12 +29,12 @@ from pyspark.sql.types import (
 )
 
 from sparklog import Admin, Producer
+from sparklog.arrow.ranges import OffsetRange
 from sparklog.model import Offset, TopicPartition
 from sparklog.spark import early_rows
 from sparklog.spark.connections import close_idle
 from sparklog.spark.early_rows import EarlyRows, can_take_early, rows_wrapper
 from sparklog.spark.options import Options
-from sparklog.spark.plan import OffsetRange
 from sparklog.spark.source import SparklogSource
 from sparklog.spark.stream_reader import StreamReader
 from tests.spark.conftest import MakeTopic

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sparklog.arrow.ranges import OffsetRange, lost, without_lost
 from sparklog.errors import SettingsError
 from sparklog.model import ZERO_UUID, Offset, TopicPartition, Uuid
 from sparklog.spark import plan
 from sparklog.spark.offsets import StreamOffset
-from sparklog.spark.plan import Loss, OffsetRange
+from sparklog.spark.plan import Loss
 
 A, B, C = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 
@@ -313,11 +314,11 @@ def test_a_huge_range_in_tiny_pieces_is_refused_with_the_options_to_change() -> 
 def test_loss_is_judged_by_where_the_log_starts() -> None:
     ranges = [piece(A, 3, 9), piece(B, 3, 9), piece(C, 0, 4)]
     log_start = at(a=3, b=5)
-    assert plan.lost(ranges, log_start) == [
+    assert lost(ranges, log_start) == [
         "a-1: offsets 3 to 4 are gone, the log starts at 5",
         "b-0 is gone, offsets 0 to 3 with it",
     ]
-    assert plan.without_lost(ranges, log_start) == [piece(A, 3, 9), piece(B, 5, 9)]
+    assert without_lost(ranges, log_start) == [piece(A, 3, 9), piece(B, 5, 9)]
 
 
 def test_a_batch_that_starts_beyond_its_end_is_refused() -> None:

@@ -11,10 +11,10 @@ import pytest
 from pyspark.sql.types import StructType
 
 from sparklog import Admin, Producer
+from sparklog.arrow.ranges import DataLoss, OffsetRange
 from sparklog.model import Offset, TopicPartition
 from sparklog.spark.connections import close_idle
 from sparklog.spark.options import Options
-from sparklog.spark.plan import DataLoss, OffsetRange
 from sparklog.spark.readers import gathered, record_batches
 from sparklog.spark.schema import source_schema
 from tests.spark.conftest import MakeTopic

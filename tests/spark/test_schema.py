@@ -19,16 +19,18 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from sparklog.arrow.columns import ArrowColumns
+from sparklog.arrow.decoding import Decoding
+from sparklog.arrow.formats import ddl
+from sparklog.arrow.formats.decoded import UndecodableRecord
+from sparklog.arrow.formats.names import Mode
 from sparklog.errors import SettingsError
 from sparklog.model import Offset, TopicPartition
 from sparklog.record.batch import build_batch
-from sparklog.spark.arrow import ArrowColumns
-from sparklog.spark.decoding import Decoding
-from sparklog.spark.formats.ddl import parse_schema
-from sparklog.spark.formats.decoded import UndecodableRecord
-from sparklog.spark.formats.files import with_schemas
 from sparklog.spark.options import Options
+from sparklog.spark.parts import parts_of, with_schemas
 from sparklog.spark.schema import arrow_schema, check_projection, source_schema
+from sparklog.spark.types import spark_type
 
 AVRO = json.dumps(
     {
@@ -44,6 +46,10 @@ EVERY_TYPE = (
 )
 
 
+def parse_schema(text: str) -> StructType:
+    return spark_type(ddl.parse_schema(text))  # type: ignore[return-value]
+
+
 def options(**given: str) -> Options:
     needed = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
     return with_schemas(Options.parse({**needed, **given}))
@@ -51,7 +57,9 @@ def options(**given: str) -> Options:
 
 def table(given: Options, schema: StructType, *records: tuple[bytes | None, bytes | None]) -> pa.Table:
     batch = build_batch([(key, value, (), 1) for key, value in records], base_offset=10)
-    columns = ArrowColumns(schema, TopicPartition("t", 0), decoding=Decoding.of(given, schema))
+    kinds = arrow_schema(schema)
+    decoding = Decoding.of(parts_of(given), kinds, is_failfast=given.mode is Mode.FAILFAST)
+    columns = ArrowColumns(kinds, TopicPartition("t", 0), decoding=decoding)
     pieces = [piece for piece, _ in columns.record_batches(memoryview(batch), Offset(0), Offset(100))]
     for piece in pieces:
         piece.validate(full=True)

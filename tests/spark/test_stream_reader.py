@@ -15,13 +15,13 @@ pytest.importorskip("pyspark.sql.streaming.datasource", reason="needs Spark 4.2"
 from pyspark import cloudpickle
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from sparklog.arrow.ranges import DataLoss
 from sparklog.client.clock import now_us
 from sparklog.client.failures import UnknownTopic
 from sparklog.client.standing_fetch import StandingFetch
 from sparklog.spark import stream_reader
 from sparklog.spark.offsets import OffsetUnreadable
 from sparklog.spark.options import Options
-from sparklog.spark.plan import DataLoss
 from sparklog.spark.source import SparklogSource
 from sparklog.spark.stream_reader import StreamReader
 

@@ -1,17 +1,18 @@
 """Decoding of keys and values into the types of the read's schema, and reporting of those that fail."""
 
 from collections.abc import Mapping
+from typing import Final
 
 import pyarrow as pa
-from pyspark.sql.types import StructType
 
+from sparklog.arrow.formats.choice import PARTS, column_type, decoder_of
+from sparklog.arrow.formats.decoded import Decoder, UndecodableRecord
+from sparklog.arrow.formats.names import Format, PartFormat
 from sparklog.model import TopicPartition
-from sparklog.spark.formats.choice import PARTS, decoder_of, parts_of, spark_type
-from sparklog.spark.formats.decoded import Decoder, UndecodableRecord
-from sparklog.spark.formats.names import Format, Mode
-from sparklog.spark.formats.types import arrow_type
-from sparklog.spark.options import Options
-from sparklog.spark.schema import CORRUPT, CORRUPT_TYPE
+
+CORRUPT: Final = "_corrupt"
+"""Null if key and value could be decoded; otherwise the bytes of the part that could not, and the reason."""
+CORRUPT_TYPE: Final = pa.struct([("key", pa.binary()), ("value", pa.binary()), ("reason", pa.string())])
 
 
 class Decoding:
@@ -25,19 +26,18 @@ class Decoding:
         """The columns of the log that decoding needs, in addition to those of the schema."""
 
     @classmethod
-    def of(cls, options: Options, schema: StructType) -> "Decoding":
+    def of(cls, parts: Mapping[str, PartFormat], schema: pa.Schema, *, is_failfast: bool) -> "Decoding":
         """The decoders of the parts in the schema, or of all parts if the schema has `_corrupt`."""
-        parts = parts_of(options)
         has_corrupt = CORRUPT in schema.names
         decoders: dict[str, Decoder] = {}
         for name in PARTS:
             if parts[name].format is Format.BINARY or not (name in schema.names or has_corrupt):
                 continue
-            kind = schema[name].dataType if name in schema.names else spark_type(parts[name])
+            kind = schema.field(name).type if name in schema.names else column_type(parts[name])
             decoder = None if kind is None else decoder_of(parts[name], kind)
             if decoder is not None:
                 decoders[name] = decoder
-        return cls(decoders, has_corrupt=has_corrupt, is_failfast=options.mode is Mode.FAILFAST)
+        return cls(decoders, has_corrupt=has_corrupt, is_failfast=is_failfast)
 
     def decode(
         self, given: Mapping[str, pa.Array], partition: TopicPartition, offsets: pa.Array | None
@@ -59,7 +59,7 @@ class Decoding:
                 told["reason"] = "; ".join(filter(None, (str(told.get("reason", "")), f"{name}: {reason}")))
         if refused:
             count = len(next(iter(made.values())))
-            made[CORRUPT] = pa.array([refused.get(row) for row in range(count)], arrow_type(CORRUPT_TYPE))
+            made[CORRUPT] = pa.array([refused.get(row) for row in range(count)], CORRUPT_TYPE)
         return made
 
 

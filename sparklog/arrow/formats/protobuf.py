@@ -1,4 +1,4 @@
-"""Decodes Protobuf messages with Google's library, field by field into columns; messages as Spark types.
+"""Decodes Protobuf messages with Google's library, field by field into columns; messages as types.
 
     int32, sint32, sfixed32     int              message                      struct
     uint32, fixed32, int64 …    bigint           google.protobuf.Timestamp    timestamp
@@ -15,28 +15,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    DataType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
 
+from sparklog.arrow.formats.decoded import Decoded, reason_of
+from sparklog.arrow.formats.names import SchemaIdPrefix
+from sparklog.arrow.formats.prefix import is_prefixed, message_indexes
+from sparklog.arrow.formats.types import TIMESTAMP, array_of, map_of
 from sparklog.errors import SettingsError
-from sparklog.spark.formats.decoded import Decoded, reason_of
-from sparklog.spark.formats.names import SchemaIdPrefix
-from sparklog.spark.formats.prefix import is_prefixed, message_indexes
-from sparklog.spark.formats.types import arrow_type
 
 Get = Callable[[Any], object]
 
@@ -85,24 +69,24 @@ def message_descriptor(descriptors: str, message: str) -> Any:
         ) from error
 
 
-def protobuf_type(descriptor: Any, wanted: DataType | None = None) -> DataType:
-    """The Spark type of a message, or of the fields in `wanted`; ValueError if Spark has no such type."""
+def protobuf_type(descriptor: Any, wanted: pa.DataType | None = None) -> pa.DataType:
+    """The type of a message, or of the fields in `wanted`; ValueError if no column can have it."""
     return _message_type(descriptor, (), wanted)
 
 
 class ProtobufDecoder:
     """Decodes messages of one type as `wanted`, which may leave fields out."""
 
-    def __init__(self, descriptor: Any, wanted: DataType, prefix: SchemaIdPrefix) -> None:
+    def __init__(self, descriptor: Any, wanted: pa.DataType, prefix: SchemaIdPrefix) -> None:
         from google.protobuf import message, message_factory
 
-        assert isinstance(wanted, StructType), "a message is a struct"
+        assert pa.types.is_struct(wanted), "a message is a struct"
         self._descriptor = descriptor
         self._parse = message_factory.GetMessageClass(descriptor).FromString
         self._decode_error = message.DecodeError
         self._prefix = prefix
         self._path = _path_of(descriptor)
-        self._type = arrow_type(wanted)
+        self._type = wanted
         self._columns = _Columns(descriptor, wanted)
 
     def decode(self, values: pa.Array) -> Decoded:
@@ -171,56 +155,53 @@ def _path_of(descriptor: Any) -> tuple[int, ...]:
 # -- types ---------------------------------------------------------------------------------------------------
 
 
-def _message_type(descriptor: Any, above: Sequence[str], wanted: DataType | None) -> StructType:
+def _message_type(descriptor: Any, above: Sequence[str], wanted: pa.DataType | None) -> pa.StructType:
     if descriptor.full_name in above or len(above) > _DEPTH_MAX:
         raise ValueError(
             f"message {descriptor.full_name!r} is recursive: name its fields in the schema of the read"
         )
     fields = list(descriptor.fields)
-    if isinstance(wanted, StructType):
-        fields = [field for name in wanted.names for field in descriptor.fields if field.name == name]
+    kinds: dict[str, pa.DataType] = {}
+    if wanted is not None and pa.types.is_struct(wanted):
+        kinds = {field.name: field.type for field in wanted}
+        fields = [field for name in kinds for field in descriptor.fields if field.name == name]
     if not fields:
         raise ValueError(f"message {descriptor.full_name!r} has no fields, so it has no columns")
     below = above if wanted is not None else (*above, descriptor.full_name)
-    chosen = [None if not isinstance(wanted, StructType) else wanted[field.name].dataType for field in fields]
-    return StructType(
-        [
-            StructField(field.name, _field_type(field, below, part))
-            for field, part in zip(fields, chosen, strict=True)
-        ]
+    return pa.struct(
+        [pa.field(field.name, _field_type(field, below, kinds.get(field.name))) for field in fields]
     )
 
 
-def _field_type(field: Any, above: Sequence[str], wanted: DataType | None) -> DataType:
+def _field_type(field: Any, above: Sequence[str], wanted: pa.DataType | None) -> pa.DataType:
     if _is_map(field):
         key, value = field.message_type.fields_by_name["key"], field.message_type.fields_by_name["value"]
-        inner = wanted.valueType if isinstance(wanted, MapType) else None
-        return MapType(_single_type(key, above, None), _single_type(value, above, inner), True)
+        inner = wanted.item_type if wanted is not None and pa.types.is_map(wanted) else None
+        return map_of(_single_type(key, above, None), _single_type(value, above, inner))
     if _is_repeated(field):
-        return ArrayType(
-            _single_type(field, above, wanted.elementType if isinstance(wanted, ArrayType) else None), True
-        )
+        inner = wanted.value_type if wanted is not None and pa.types.is_list(wanted) else None
+        return array_of(_single_type(field, above, inner))
     return _single_type(field, above, wanted)
 
 
-def _single_type(field: Any, above: Sequence[str], wanted: DataType | None) -> DataType:
+def _single_type(field: Any, above: Sequence[str], wanted: pa.DataType | None) -> pa.DataType:
     if field.message_type is not None:
         name = field.message_type.full_name
         if name == _TIMESTAMP:
-            return TimestampType()
+            return TIMESTAMP
         if name in _WRAPPERS:
             return _single_type(field.message_type.fields_by_name["value"], above, None)
         return _message_type(field.message_type, above, wanted)
     return {
-        field.CPPTYPE_INT32: IntegerType(),
-        field.CPPTYPE_UINT32: LongType(),
-        field.CPPTYPE_INT64: LongType(),
-        field.CPPTYPE_UINT64: DecimalType(20, 0),
-        field.CPPTYPE_FLOAT: FloatType(),
-        field.CPPTYPE_DOUBLE: DoubleType(),
-        field.CPPTYPE_BOOL: BooleanType(),
-        field.CPPTYPE_ENUM: StringType(),
-        field.CPPTYPE_STRING: BinaryType() if field.type == field.TYPE_BYTES else StringType(),
+        field.CPPTYPE_INT32: pa.int32(),
+        field.CPPTYPE_UINT32: pa.int64(),
+        field.CPPTYPE_INT64: pa.int64(),
+        field.CPPTYPE_UINT64: pa.decimal128(20, 0),
+        field.CPPTYPE_FLOAT: pa.float32(),
+        field.CPPTYPE_DOUBLE: pa.float64(),
+        field.CPPTYPE_BOOL: pa.bool_(),
+        field.CPPTYPE_ENUM: pa.string(),
+        field.CPPTYPE_STRING: pa.binary() if field.type == field.TYPE_BYTES else pa.string(),
     }[field.cpp_type]
 
 
@@ -242,9 +223,9 @@ def _is_map(field: Any) -> bool:
 class _Columns:
     """Builds a struct array from the wanted fields of one message type, column by column."""
 
-    def __init__(self, descriptor: Any, wanted: StructType) -> None:
-        self._type = arrow_type(wanted)
-        fields = [(descriptor.fields_by_name[field.name], field.dataType) for field in wanted.fields]
+    def __init__(self, descriptor: Any, wanted: pa.StructType) -> None:
+        self._type = wanted
+        fields = [(descriptor.fields_by_name[field.name], field.type) for field in wanted]
         self._inner = [_inner_columns(field, kind) for field, kind in fields]
         self._gets = [
             _get_message(field) if inner else _get(field, kind)
@@ -261,9 +242,9 @@ class _Columns:
         return pa.StructArray.from_arrays(arrays, fields=list(self._type), mask=mask)
 
 
-def _inner_columns(field: Any, kind: DataType) -> _Columns | None:
+def _inner_columns(field: Any, kind: pa.DataType) -> _Columns | None:
     is_single_message = field.message_type is not None and not _is_repeated(field)
-    return _Columns(field.message_type, kind) if is_single_message and isinstance(kind, StructType) else None
+    return _Columns(field.message_type, kind) if is_single_message and pa.types.is_struct(kind) else None
 
 
 def _get_message(field: Any) -> Get:
@@ -271,17 +252,15 @@ def _get_message(field: Any) -> Get:
     return lambda message: getattr(message, name) if message.HasField(name) else None
 
 
-def _get(field: Any, kind: DataType) -> Get:
+def _get(field: Any, kind: pa.DataType) -> Get:
     """A function from the message to the field's value for pyarrow."""
     name = field.name
     if _is_map(field):
-        assert isinstance(kind, MapType)
-        key = _single(field.message_type.fields_by_name["key"], kind.keyType)
-        value = _single(field.message_type.fields_by_name["value"], kind.valueType)
+        key = _single(field.message_type.fields_by_name["key"], kind.key_type)
+        value = _single(field.message_type.fields_by_name["value"], kind.item_type)
         return lambda message: [(key(k), value(v)) for k, v in getattr(message, name).items()]
     if _is_repeated(field):
-        assert isinstance(kind, ArrayType)
-        element = _single(field, kind.elementType)
+        element = _single(field, kind.value_type)
         return lambda message: [element(one) for one in getattr(message, name)]
     single = _single(field, kind)
     if field.has_presence:
@@ -289,7 +268,7 @@ def _get(field: Any, kind: DataType) -> Get:
     return lambda message: single(getattr(message, name))
 
 
-def _single(field: Any, kind: DataType) -> Get:
+def _single(field: Any, kind: pa.DataType) -> Get:
     if field.enum_type is not None:
         names = {value.number: value.name for value in reversed(field.enum_type.values)}
         return lambda number: names.get(number) or str(number)
@@ -299,10 +278,7 @@ def _single(field: Any, kind: DataType) -> Get:
         return lambda moment: moment.seconds * 1_000_000 + moment.nanos // 1000
     if field.message_type.full_name in _WRAPPERS:
         return lambda wrapper: wrapper.value
-    assert isinstance(kind, StructType)
-    gets = {
-        part.name: _get(field.message_type.fields_by_name[part.name], part.dataType) for part in kind.fields
-    }
+    gets = {part.name: _get(field.message_type.fields_by_name[part.name], part.type) for part in kind}
     return lambda message: {name: get(message) for name, get in gets.items()}
 
 

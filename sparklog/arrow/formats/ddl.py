@@ -1,33 +1,15 @@
-"""Parses schemas in Spark's DDL (`a INT, b ARRAY<STRING>`) and in Spark's JSON, without a JVM.
+"""Parses schemas in Spark's DDL (`a INT, b ARRAY<STRING>`) and in Spark's JSON, without Spark.
 
-Spark parses DDL in its JVM, which the processes that plan a Python data source do not have.
+Spark parses DDL in its JVM, which neither a client nor the processes that plan a Python data source have.
 """
 
 import json
 import re
-from typing import Final
+from typing import Any, Final
 
-from pyspark.errors import PySparkException
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    ShortType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+import pyarrow as pa
+
+from sparklog.arrow.formats.types import TIMESTAMP, TIMESTAMP_NTZ, array_of, map_of
 
 DEPTH_MAX: Final = 64
 TEXT_CHARACTERS_MAX: Final = 1 << 20
@@ -35,29 +17,29 @@ TEXT_CHARACTERS_MAX: Final = 1 << 20
 _TOKEN = re.compile(
     r"\s*(?:`((?:[^`]|``)+)`|([A-Za-z0-9_]+)|('(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\")|([<>(),:]))"
 )
-_SIMPLE: Final[dict[str, DataType]] = {
-    "boolean": BooleanType(),
-    "tinyint": ByteType(),
-    "byte": ByteType(),
-    "smallint": ShortType(),
-    "short": ShortType(),
-    "int": IntegerType(),
-    "integer": IntegerType(),
-    "bigint": LongType(),
-    "long": LongType(),
-    "float": FloatType(),
-    "real": FloatType(),
-    "double": DoubleType(),
-    "string": StringType(),
-    "binary": BinaryType(),
-    "date": DateType(),
-    "timestamp": TimestampType(),
-    "timestamp_ltz": TimestampType(),
-    "timestamp_ntz": TimestampNTZType(),
+_SIMPLE: Final[dict[str, pa.DataType]] = {
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "byte": pa.int8(),
+    "smallint": pa.int16(),
+    "short": pa.int16(),
+    "int": pa.int32(),
+    "integer": pa.int32(),
+    "bigint": pa.int64(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "real": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": TIMESTAMP,
+    "timestamp_ltz": TIMESTAMP,
+    "timestamp_ntz": TIMESTAMP_NTZ,
 }
 
 
-def parse_schema(text: str) -> DataType:
+def parse_schema(text: str) -> pa.DataType:
     """The columns of a table (as a struct) or a single type, from DDL or the JSON of
     `DataFrame.schema.json()`; raises ValueError.
     """
@@ -67,13 +49,11 @@ def parse_schema(text: str) -> DataType:
     if stripped.startswith(("{", '"')):
         return _from_json(stripped)
     try:
-        parser = _Parser(stripped)
-        kind = parser.type(0)
-        parser.end()
+        kind = _one_type(stripped)
     except ValueError as not_a_type:
         try:
             parser = _Parser(stripped)
-            kind = StructType(parser.fields(0, closing=None))
+            kind = pa.struct(parser.fields(0, closing=None))
         except ValueError as not_columns:
             # The error of the more likely reading is more useful.
             raise (
@@ -82,21 +62,41 @@ def parse_schema(text: str) -> DataType:
     return kind
 
 
-def _from_json(text: str) -> DataType:
+def _from_json(text: str) -> pa.DataType:
     try:
-        parsed = json.loads(text)
-        if isinstance(parsed, str):
-            return parse_schema(parsed)
-        sorts: dict[str, type[StructType | ArrayType | MapType]] = {
-            "struct": StructType,
-            "array": ArrayType,
-            "map": MapType,
-        }
-        kind: DataType = sorts[parsed["type"]].fromJson(parsed)
-    except (ValueError, KeyError, TypeError, AssertionError, RecursionError) as error:
+        return _of_json(json.loads(text), 0)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"not a Spark schema in JSON ({type(error).__name__}: {error})") from error
-    except PySparkException as error:
-        raise ValueError(f"not a Spark schema in JSON ({error})") from error
+
+
+def _of_json(told: Any, depth: int) -> pa.DataType:
+    """A type as Spark writes it: a word, or an object whose `type` is struct, array or map."""
+    if depth > DEPTH_MAX:
+        raise ValueError(f"types are nested deeper than {DEPTH_MAX}")
+    if isinstance(told, str):
+        return parse_schema(told) if depth == 0 else _one_type(told)
+    match told["type"]:
+        case "struct":
+            return pa.struct([_field_of_json(field, depth + 1) for field in told["fields"]])
+        case "array":
+            element = _of_json(told["elementType"], depth + 1)
+            return array_of(element, nullable=bool(told["containsNull"]))
+        case "map":
+            key, value = _of_json(told["keyType"], depth + 1), _of_json(told["valueType"], depth + 1)
+            return map_of(key, value, nullable=bool(told["valueContainsNull"]))
+    raise ValueError(f"{str(told['type'])[:60]!r} is not a type")
+
+
+def _field_of_json(told: Any, depth: int) -> pa.Field:
+    if not isinstance(told["name"], str):
+        raise TypeError(f"{str(told['name'])[:60]!r} is not the name of a column")
+    return pa.field(told["name"], _of_json(told["type"], depth), nullable=bool(told.get("nullable", True)))
+
+
+def _one_type(word: str) -> pa.DataType:
+    parser = _Parser(word)
+    kind = parser.type(0)
+    parser.end()
     return kind
 
 
@@ -120,7 +120,7 @@ class _Parser:
             at = found.end()
         self._at = 0
 
-    def type(self, depth: int) -> DataType:
+    def type(self, depth: int) -> pa.DataType:
         if depth > DEPTH_MAX:
             raise ValueError(f"types are nested deeper than {DEPTH_MAX}")
         sort, word = self._next()
@@ -135,24 +135,24 @@ class _Parser:
             self._expect("<")
             element = self.type(depth + 1)
             self._expect(">")
-            return ArrayType(element)
+            return array_of(element)
         if name == "map":
             self._expect("<")
             key = self.type(depth + 1)
             self._expect(",")
             value = self.type(depth + 1)
             self._expect(">")
-            return MapType(key, value)
+            return map_of(key, value)
         if name == "struct":
             self._expect("<")
-            return StructType([] if self._take(">") else self.fields(depth + 1, closing=">"))
+            return pa.struct([] if self._take(">") else self.fields(depth + 1, closing=">"))
         raise ValueError(
             f"{word!r} is not a type; known are {', '.join(_SIMPLE)}, decimal(p,s), array<…>, map<…,…> and "
             f"struct<…>"
         )
 
-    def fields(self, depth: int, *, closing: str | None) -> list[StructField]:
-        found: list[StructField] = []
+    def fields(self, depth: int, *, closing: str | None) -> list[pa.Field]:
+        found: list[pa.Field] = []
         while True:
             sort, name = self._next()
             if sort not in ("word", "name"):
@@ -162,7 +162,7 @@ class _Parser:
             nullable = not (self._take_word("not") and self._expect_word("null"))
             if self._take_word("comment"):
                 self._next()
-            found.append(StructField(name, kind, nullable))
+            found.append(pa.field(name, kind, nullable=nullable))
             if self._take(","):
                 continue
             if closing is None:
@@ -175,7 +175,7 @@ class _Parser:
         if self._at < len(self._tokens):
             raise ValueError(f"{self._tokens[self._at][1]!r} is not expected here")
 
-    def _decimal(self) -> DecimalType:
+    def _decimal(self) -> pa.DataType:
         precision, scale = 10, 0
         if self._take("("):
             precision = self._number()
@@ -183,7 +183,7 @@ class _Parser:
             self._expect(")")
         if not 1 <= precision <= 38 or scale > precision:
             raise ValueError(f"decimal({precision},{scale}) is beyond decimal(38,38)")
-        return DecimalType(precision, scale)
+        return pa.decimal128(precision, scale)
 
     def _number(self) -> int:
         _, word = self._next()

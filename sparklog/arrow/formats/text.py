@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from sparklog.spark.formats.decoded import Decoded
+from sparklog.arrow.formats.decoded import Decoded
 
 
 class TextDecoder:

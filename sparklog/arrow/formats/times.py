@@ -9,9 +9,8 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import DataType, TimestampNTZType
 
-from sparklog.spark.formats.types import arrow_type
+from sparklog.arrow.formats.types import TIMESTAMP_NTZ
 
 _USUAL = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})[T ]([01][0-9]|2[0-3]):([0-5][0-9]):([0-5][0-9])(?:\.([0-9]{1,9}))?"
@@ -22,24 +21,23 @@ _DAYS_BEFORE_MONTH: Final = (0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 3
 _DAYS_BEFORE_1970: Final = 719162
 
 
-def timestamps(texts: pa.Array, kind: DataType) -> pa.Array:
+def timestamps(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     """Texts as microseconds; UTC if without a zone. pa.ArrowInvalid unless all are times, and all or none
     of them have a zone.
     """
-    target = arrow_type(kind)
-    if isinstance(kind, TimestampNTZType):
-        return _cast(texts, target)
+    if kind == TIMESTAMP_NTZ:
+        return _cast(texts, kind)
     try:
-        return _cast(texts, target)
+        return _cast(texts, kind)
     except pa.ArrowInvalid:
-        return _cast(texts, pa.timestamp("us")).cast(target)
+        return _cast(texts, TIMESTAMP_NTZ).cast(kind)
 
 
-def micros(text: str, kind: DataType) -> int:
+def micros(text: str, kind: pa.DataType) -> int:
     """One text, with the result of `timestamps`."""
     usual = _USUAL.fullmatch(text)
     if usual is not None:
-        found = _usual_micros(usual, takes_zone=not isinstance(kind, TimestampNTZType))
+        found = _usual_micros(usual, takes_zone=kind != TIMESTAMP_NTZ)
         if found is not None:
             return found
     return int(timestamps(pa.array([text], pa.string()), kind).cast(pa.int64())[0].as_py())

@@ -15,33 +15,14 @@ from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    ShortType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
 
-from sparklog.spark.formats.decoded import reason_of
-from sparklog.spark.formats.times import days, micros
-from sparklog.spark.formats.types import arrow_type
+from sparklog.arrow.formats.decoded import reason_of
+from sparklog.arrow.formats.times import days, micros
+from sparklog.arrow.formats.types import TIMESTAMP, TIMESTAMP_NTZ, name_of
 
 Convert = Callable[[Any], object]
 
-_BITS: Final[dict[type[DataType], int]] = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
+_BITS: Final = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64}
 _INTEGER = re.compile(r"-?[0-9]{1,20}")
 _WORDS: Final = {
     "NaN": "nan",
@@ -74,9 +55,9 @@ other values.
 class JsonRows:
     """Decodes texts into values of one type, one at a time."""
 
-    def __init__(self, kind: DataType) -> None:
+    def __init__(self, kind: pa.DataType) -> None:
         self._convert = _converter(kind, "")
-        self._type = arrow_type(kind)
+        self._type = kind
 
     def decode(self, values: pa.Array, first_row: int, refused: dict[int, str]) -> pa.Array:
         """One value for each byte string; a refused one is null, and `refused` has its reason under its
@@ -116,9 +97,9 @@ def binaries(texts: pa.Array) -> pa.Array:
     return pa.array([None if text is None else _base64(text) for text in texts.to_pylist()], pa.binary())
 
 
-def _converter(kind: DataType, path: str) -> Convert:
+def _converter(kind: pa.DataType, path: str) -> Convert:
     """A function from parsed JSON to a value for pyarrow; it raises ValueError that names the field."""
-    convert = _struct(kind, path) if isinstance(kind, StructType) else _container(kind, path) or _scalar(kind)
+    convert = _struct(kind, path) if pa.types.is_struct(kind) else _container(kind, path) or _scalar(kind)
 
     def checked(value: Any) -> object:
         if value is None:
@@ -127,15 +108,14 @@ def _converter(kind: DataType, path: str) -> Convert:
             return convert(value)
         except (TypeError, DecimalException, pa.ArrowInvalid, OverflowError, UnicodeEncodeError):
             shown = value if isinstance(value, str) else _text(value)
-            raise ValueError(f"{path or 'the value'}: {shown[:60]!r} is no {kind.simpleString()}") from None
+            raise ValueError(f"{path or 'the value'}: {shown[:60]!r} is no {name_of(kind)}") from None
 
     return checked
 
 
-def _struct(kind: StructType, path: str) -> Convert:
+def _struct(kind: pa.StructType, path: str) -> Convert:
     fields = [
-        (field.name, _converter(field.dataType, f"{path}.{field.name}" if path else field.name))
-        for field in kind.fields
+        (field.name, _converter(field.type, f"{path}.{field.name}" if path else field.name)) for field in kind
     ]
 
     def convert(value: Any) -> object:
@@ -147,9 +127,9 @@ def _struct(kind: StructType, path: str) -> Convert:
     return convert
 
 
-def _container(kind: DataType, path: str) -> Convert | None:
-    if isinstance(kind, ArrayType):
-        of_element = _converter(kind.elementType, f"{path}[]")
+def _container(kind: pa.DataType, path: str) -> Convert | None:
+    if pa.types.is_list(kind):
+        of_element = _converter(kind.value_type, f"{path}[]")
 
         def array(value: Any) -> object:
             if not isinstance(value, list):
@@ -157,10 +137,10 @@ def _container(kind: DataType, path: str) -> Convert | None:
             return [of_element(element) for element in value]
 
         return array
-    if isinstance(kind, MapType):
-        if not isinstance(kind.keyType, StringType):
-            raise ValueError(f"{kind.simpleString()}: keys of JSON are strings")
-        of_value = _converter(kind.valueType, f"{path}{{}}")
+    if pa.types.is_map(kind):
+        if kind.key_type != pa.string():
+            raise ValueError(f"{name_of(kind)}: keys of JSON are strings")
+        of_value = _converter(kind.item_type, f"{path}{{}}")
 
         def mapping(value: Any) -> object:
             if not isinstance(value, dict):
@@ -171,27 +151,25 @@ def _container(kind: DataType, path: str) -> Convert | None:
     return None
 
 
-def _scalar(kind: DataType) -> Convert:
-    if type(kind) in _BITS:
-        limit = 1 << (_BITS[type(kind)] - 1)
+def _scalar(kind: pa.DataType) -> Convert:
+    if kind in _BITS:
+        limit = 1 << (_BITS[kind] - 1)
         return lambda value: _integer(value, limit)
-    if isinstance(kind, DecimalType):
+    if pa.types.is_decimal(kind):
         return lambda value: _decimal(value, kind)
-    known: dict[type[DataType], Convert] = {
-        FloatType: _float,
-        DoubleType: _float,
-        BooleanType: _boolean,
-        StringType: lambda value: _utf8(value if isinstance(value, str) else _text(value)),
-        BinaryType: lambda value: _base64(_string(value)),
-        DateType: lambda value: days(_string(value)),
-        TimestampType: lambda value: _time(value, kind),
-        TimestampNTZType: lambda value: _time(value, kind),
+    known: dict[pa.DataType, Convert] = {
+        pa.float32(): _float,
+        pa.float64(): _float,
+        pa.bool_(): _boolean,
+        pa.string(): lambda value: _utf8(value if isinstance(value, str) else _text(value)),
+        pa.binary(): lambda value: _base64(_string(value)),
+        pa.date32(): lambda value: days(_string(value)),
+        TIMESTAMP: lambda value: _time(value, kind),
+        TIMESTAMP_NTZ: lambda value: _time(value, kind),
     }
-    convert = known.get(type(kind))
+    convert = known.get(kind)
     if convert is None:
-        raise ValueError(
-            f"type {kind.simpleString()} cannot be read from JSON; use string and cast in the query"
-        )
+        raise ValueError(f"type {name_of(kind)} cannot be read from JSON; use string and cast in the query")
     return convert
 
 
@@ -214,7 +192,7 @@ def _float(value: Any) -> float:
     return float(_WORDS[_string(value)]) if value in _WORDS else _refused()
 
 
-def _decimal(value: Any, kind: DecimalType) -> Decimal:
+def _decimal(value: Any, kind: pa.DataType) -> Decimal:
     text = str(value) if type(value) is int or isinstance(value, _Number) else _string(value)
     if len(text) > _DIGITS_MAX:
         raise OverflowError
@@ -231,7 +209,7 @@ def _boolean(value: Any) -> bool:
     return value if isinstance(value, bool) else _refused()
 
 
-def _time(value: Any, kind: DataType) -> int:
+def _time(value: Any, kind: pa.DataType) -> int:
     if type(value) is int:
         return _integer(value, _SECONDS_MAX) * 1_000_000
     return micros(_string(value), kind)

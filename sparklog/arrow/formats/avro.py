@@ -1,4 +1,4 @@
-"""Avro's binary encoding as columns, and Avro's schemas as Spark types, as in `from_avro`.
+"""Avro's binary encoding as columns, and Avro's schemas as types, those of Spark's `from_avro`.
 
 A kernel decodes flat records, see `avro_flat`; fastavro decodes all other schemas, value by value, after a
 kernel has checked the bytes, see `avro_program`.
@@ -17,54 +17,38 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
 
+from sparklog.arrow.formats.avro_flat import PREFIXES, FlatRecords, together
+from sparklog.arrow.formats.avro_program import program_of
+from sparklog.arrow.formats.decoded import Decoded, reason_of
+from sparklog.arrow.formats.names import SchemaIdPrefix
+from sparklog.arrow.formats.prefix import is_prefixed
+from sparklog.arrow.formats.types import TIMESTAMP, TIMESTAMP_NTZ, array_of, map_of
 from sparklog.errors import SettingsError
 from sparklog.kernels import avro
-from sparklog.spark.formats.avro_flat import PREFIXES, FlatRecords, together
-from sparklog.spark.formats.avro_program import program_of
-from sparklog.spark.formats.decoded import Decoded, reason_of
-from sparklog.spark.formats.names import SchemaIdPrefix
-from sparklog.spark.formats.prefix import is_prefixed
-from sparklog.spark.formats.types import arrow_type
 
 Schema = str | dict[str, Any] | list[Any]
 Read = Callable[[Any, Any], Any]
+Parsed = tuple[pa.DataType, bool, Any]
+"""The type, whether it may be null, and the plain schema."""
 
-_PRIMITIVES: Final[dict[str, DataType]] = {
-    "boolean": BooleanType(),
-    "int": IntegerType(),
-    "long": LongType(),
-    "float": FloatType(),
-    "double": DoubleType(),
-    "string": StringType(),
-    "bytes": BinaryType(),
-    "enum": StringType(),
-    "fixed": BinaryType(),
+_PRIMITIVES: Final[dict[str, pa.DataType]] = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "bytes": pa.binary(),
+    "enum": pa.string(),
+    "fixed": pa.binary(),
 }
-_LOGICAL: Final[dict[tuple[str, str], DataType]] = {
-    ("int", "date"): DateType(),
-    ("long", "timestamp-millis"): TimestampType(),
-    ("long", "timestamp-micros"): TimestampType(),
-    ("long", "local-timestamp-millis"): TimestampNTZType(),
-    ("long", "local-timestamp-micros"): TimestampNTZType(),
+_LOGICAL: Final[dict[tuple[str, str], pa.DataType]] = {
+    ("int", "date"): pa.date32(),
+    ("long", "timestamp-millis"): TIMESTAMP,
+    ("long", "timestamp-micros"): TIMESTAMP,
+    ("long", "local-timestamp-millis"): TIMESTAMP_NTZ,
+    ("long", "local-timestamp-micros"): TIMESTAMP_NTZ,
 }
 _REFUSALS: Final = (ArithmeticError, AttributeError, EOFError, LookupError, TypeError, ValueError)
 """The exceptions that fastavro raises for a value that the kernel has accepted (a decimal of too many digits,
@@ -87,20 +71,20 @@ def fastavro() -> Any:
     return library
 
 
-def avro_type(text: str) -> DataType:
-    """The Spark type of a schema; ValueError with the fault of an invalid one."""
+def avro_type(text: str) -> pa.DataType:
+    """The type of a schema; ValueError with the fault of an invalid one."""
     return _Types(text).kind
 
 
 class AvroDecoder:
     """Decodes values of one writer's schema as `wanted`, which may leave fields out."""
 
-    def __init__(self, text: str, wanted: DataType, prefix: SchemaIdPrefix) -> None:
+    def __init__(self, text: str, wanted: pa.DataType, prefix: SchemaIdPrefix) -> None:
         library = fastavro()
         types = _Types(text)
         self._schema = library.parse_schema(types.plain)
         self._read: Read = library.schemaless_reader
-        self._type = arrow_type(wanted)
+        self._type = wanted
         self._in_millis = types.has_millis
         self._read_type = _read_type(types.plain, wanted, types.named) if types.has_millis else self._type
         self._prefix = prefix
@@ -184,8 +168,8 @@ def _fault(content: bytes, position: int) -> str:
 
 
 class _Types:
-    """Parses a schema into the Spark type and into `plain`, the schema without the logical types that Arrow
-    converts.
+    """Parses a schema into the type of its column and into `plain`, the schema without the logical types
+    that Arrow converts.
     """
 
     def __init__(self, text: str) -> None:
@@ -194,19 +178,18 @@ class _Types:
         except (ValueError, RecursionError) as error:
             raise ValueError(f"not an Avro schema in JSON ({error})") from error
         self.named: dict[str, Any] = {}
-        self._kinds: dict[str, DataType] = {}
+        self._kinds: dict[str, pa.DataType] = {}
         self._open: list[str] = []
         self.has_millis = False
         self.kind, _, self.plain = self._of(parsed, "", 0)
-        if isinstance(self.kind, StructType) and not self.kind.fields:
+        if pa.types.is_struct(self.kind) and not self.kind.num_fields:
             raise ValueError("a record without fields has no columns")
         try:
             fastavro().parse_schema(self.plain)
         except (fastavro().schema.SchemaParseException, *_REFUSALS) as error:
             raise ValueError(f"not an Avro schema ({reason_of(error)})") from error
 
-    def _of(self, schema: Any, namespace: str, depth: int) -> tuple[DataType, bool, Any]:
-        """(type, may be null, plain schema)"""
+    def _of(self, schema: Any, namespace: str, depth: int) -> Parsed:
         if depth > _DEPTH_MAX:
             raise ValueError(f"the schema is nested deeper than {_DEPTH_MAX}")
         if isinstance(schema, list):
@@ -220,7 +203,7 @@ class _Types:
                 else f"{namespace}.{schema}"
             )
             if name in self._open:
-                raise ValueError(f"record {name!r} is recursive, and no Spark type is")
+                raise ValueError(f"record {name!r} is recursive, and no column is")
             if name not in self._kinds:
                 raise ValueError(f"{schema!r} is not an Avro type nor a name defined before")
             return self._kinds[name], False, name
@@ -236,15 +219,16 @@ class _Types:
             if _can_be_empty(plain, self.named):
                 # A few bytes could claim billions of items.
                 raise ValueError("an array of items that take no bytes is not decoded")
-            return ArrayType(element, may_be_null), False, {"type": "array", "items": plain}
+            return array_of(element, nullable=may_be_null), False, {"type": "array", "items": plain}
         if sort == "map":
             content, may_be_null, plain = self._of(schema.get("values"), namespace, depth + 1)
-            return MapType(StringType(), content, may_be_null), False, {"type": "map", "values": plain}
+            kind = map_of(pa.string(), content, nullable=may_be_null)
+            return kind, False, {"type": "map", "values": plain}
         if sort not in _PRIMITIVES:
             return self._of(sort, namespace, depth + 1)
         return self._primitive(schema, sort, namespace)
 
-    def _primitive(self, schema: Mapping[str, Any], sort: str, namespace: str) -> tuple[DataType, bool, Any]:
+    def _primitive(self, schema: Mapping[str, Any], sort: str, namespace: str) -> Parsed:
         logical = schema.get("logicalType")
         plain: dict[str, Any] = {key: schema[key] for key in ("type", "size", "symbols") if key in schema}
         kind = _LOGICAL.get((sort, str(logical)), _PRIMITIVES[sort])
@@ -257,7 +241,7 @@ class _Types:
                 or precision < 1
             ):
                 raise ValueError(f"decimal({precision},{scale}) is beyond decimal(38,38)")
-            kind = DecimalType(precision, scale)
+            kind = pa.decimal128(precision, scale)
             plain |= {"logicalType": "decimal", "precision": precision, "scale": scale}
         elif str(logical).endswith("timestamp-millis") and sort == "long":
             # For `_read_type`; fastavro ignores this key.
@@ -269,9 +253,9 @@ class _Types:
             self.named[plain["name"]] = plain
         return kind, False, plain
 
-    def _record(self, schema: Mapping[str, Any], namespace: str, depth: int) -> tuple[DataType, bool, Any]:
+    def _record(self, schema: Mapping[str, Any], namespace: str, depth: int) -> Parsed:
         name = self._named(schema, namespace)
-        fields: list[StructField] = []
+        fields: list[pa.Field] = []
         plain_fields: list[dict[str, Any]] = []
         self._open.append(name)
         for field in schema.get("fields", ()):
@@ -279,14 +263,14 @@ class _Types:
                 raise ValueError(f"{str(field)[:60]!r} is not a field of record {name!r}")
             kind, _, plain = self._of(field["type"], name.rpartition(".")[0], depth + 1)
             # Every column is nullable, because a value that cannot be decoded is null as a whole.
-            fields.append(StructField(str(field["name"]), kind, True))
+            fields.append(pa.field(str(field["name"]), kind))
             plain_fields.append({"name": field["name"], "type": plain})
         self._open.pop()
-        self._kinds[name] = StructType(fields)
+        self._kinds[name] = pa.struct(fields)
         self.named[name] = {"type": "record", "name": name, "fields": plain_fields}
         return self._kinds[name], False, self.named[name]
 
-    def _union(self, branches: list[Any], namespace: str, depth: int) -> tuple[DataType, bool, Any]:
+    def _union(self, branches: list[Any], namespace: str, depth: int) -> Parsed:
         read = [self._of(branch, namespace, depth + 1) for branch in branches if branch != "null"]
         plain = iter([one[2] for one in read])
         plain_union = ["null" if branch == "null" else next(plain) for branch in branches]
@@ -299,7 +283,7 @@ class _Types:
                 and {one[2] for one in read} == sorts
             ):
                 return _PRIMITIVES[wider], len(branches) > 2, plain_union
-        raise ValueError(f"a union of {len(read)} types, {json.dumps(branches)[:80]}, has no Spark column")
+        raise ValueError(f"a union of {len(read)} types, {json.dumps(branches)[:80]}, has no column")
 
     def _named(self, schema: Mapping[str, Any], namespace: str) -> str:
         name = schema.get("name")
@@ -320,34 +304,24 @@ def _can_be_empty(plain: Any, named: Mapping[str, Any]) -> bool:
     return isinstance(plain, dict) and plain["type"] == "fixed" and plain.get("size") == 0
 
 
-def _read_type(plain: Any, wanted: DataType, named: Mapping[str, Any]) -> pa.DataType:
-    """The Arrow type of fastavro's values: that of `arrow_type`, with milliseconds where the writer has
-    them.
-    """
+def _read_type(plain: Any, wanted: pa.DataType, named: Mapping[str, Any]) -> pa.DataType:
+    """The type of fastavro's values: `wanted`, with milliseconds where the writer has them."""
     if isinstance(plain, str):
-        return _read_type(named[plain], wanted, named) if plain in named else arrow_type(wanted)
+        return _read_type(named[plain], wanted, named) if plain in named else wanted
     if isinstance(plain, list):
         branches = [branch for branch in plain if branch != "null"]
-        return _read_type(branches[0], wanted, named) if len(branches) == 1 else arrow_type(wanted)
+        return _read_type(branches[0], wanted, named) if len(branches) == 1 else wanted
     if plain.get("unit") == "ms":
-        return pa.timestamp("ms", tz=arrow_type(wanted).tz)
-    if isinstance(wanted, ArrayType):
-        return pa.list_(
-            pa.field(
-                "element", _read_type(plain["items"], wanted.elementType, named), nullable=wanted.containsNull
-            )
-        )
-    if isinstance(wanted, MapType):
-        content = pa.field(
-            "value", _read_type(plain["values"], wanted.valueType, named), nullable=wanted.valueContainsNull
-        )
-        return pa.map_(pa.field("key", pa.string(), nullable=False), content)
-    if isinstance(wanted, StructType):
+        return pa.timestamp("ms", tz=wanted.tz)
+    if pa.types.is_list(wanted):
+        element = _read_type(plain["items"], wanted.value_type, named)
+        return array_of(element, nullable=wanted.value_field.nullable)
+    if pa.types.is_map(wanted):
+        content = _read_type(plain["values"], wanted.item_type, named)
+        return map_of(pa.string(), content, nullable=wanted.item_field.nullable)
+    if pa.types.is_struct(wanted):
         by_name = {field["name"]: field["type"] for field in plain["fields"]}
         return pa.struct(
-            [
-                pa.field(field.name, _read_type(by_name[field.name], field.dataType, named))
-                for field in wanted.fields
-            ]
+            [pa.field(field.name, _read_type(by_name[field.name], field.type, named)) for field in wanted]
         )
-    return arrow_type(wanted)
+    return wanted

@@ -1,4 +1,4 @@
-"""Batches of one partition as Arrow, in the columns of a Spark schema.
+"""Batches of one partition as Arrow, in the columns of a schema.
 
 The columns topic and partition, which are the same in every row, are built once for the largest number of
 rows seen and then sliced.
@@ -7,52 +7,31 @@ rows seen and then sliced.
 from collections.abc import Iterator
 
 import pyarrow as pa
-from pyspark.sql.types import StructType
 
+from sparklog.arrow.decoding import AS_THEY_ARE, CORRUPT, Decoding
 from sparklog.errors import SparklogError
 from sparklog.model import Offset, TopicPartition
 from sparklog.record.arrow import (
+    COLUMN_FLAGS,
     binary_array,
+    column_array,
     fixed_array,
-    headers_array,
     repeated_int32,
     repeated_text,
 )
-from sparklog.record.columns import (
-    HEADERS,
-    KEY,
-    OFFSET,
-    TIMESTAMP,
-    TIMESTAMP_TYPE,
-    VALUE,
-    Columns,
-    read_columns,
-)
-from sparklog.spark.decoding import AS_THEY_ARE, Decoding
-from sparklog.spark.schema import CORRUPT, arrow_schema
-
-_FLAGS = {
-    "key": KEY,
-    "value": VALUE,
-    "offset": OFFSET,
-    "timestamp": TIMESTAMP,
-    "timestampType": TIMESTAMP_TYPE,
-    "headers": HEADERS,
-}
-
+from sparklog.record.columns import OFFSET, TIMESTAMP, Columns, read_columns
 
 _TIMES_BEYOND = (-(2**63), 2**63 - 1)
 """The values in a column for a time that does not fit 64 bits of microseconds."""
 
 
 class TimestampOutOfRange(SparklogError):
-    """The timestamp of a record is beyond Spark's range; names the record."""
+    """The timestamp of a record is beyond 64 bits of microseconds; names the record."""
 
     def __init__(self, partition: TopicPartition, offset: int) -> None:
         super().__init__(
-            f"the record at offset {offset} of {partition} has a timestamp that Spark cannot hold in "
-            f"microseconds:"
-            " leave the column out with .schema(…), or start after this record"
+            f"the record at offset {offset} of {partition} has a timestamp beyond 64 bits of microseconds:"
+            " leave the column 'timestamp' out of the read, or start after this record"
         )
 
 
@@ -61,16 +40,16 @@ class ArrowColumns:
 
     def __init__(
         self,
-        schema: StructType,
+        schema: pa.Schema,
         partition: TopicPartition,
         *,
         decoding: Decoding = AS_THEY_ARE,
         check_crcs: bool = True,
     ) -> None:
-        self._schema = arrow_schema(schema)
+        self._schema = schema
         self._wanted = 0
         for name in (*self._schema.names, *decoding.needs):
-            self._wanted |= _FLAGS.get(name, 0)
+            self._wanted |= COLUMN_FLAGS.get(name, 0)
         self._decoding = decoding
         self._partition = partition
         self._check_crcs = check_crcs
@@ -113,21 +92,8 @@ class ArrowColumns:
         return self._decoding.decode(given, self._partition, offsets)
 
     def _array(self, field: pa.Field, columns: Columns) -> pa.Array:
-        match field.name:
-            case "key" | "value" if columns.count == 0:
-                return pa.nulls(0, field.type)
-            case "key":
-                return binary_array(field.type, columns.count, columns.key)
-            case "value":
-                return binary_array(field.type, columns.count, columns.value)
-            case "offset":
-                return fixed_array(field.type, columns.count, columns.offsets)
-            case "timestamp":
-                return fixed_array(field.type, columns.count, columns.timestamps)
-            case "timestampType":
-                return fixed_array(field.type, columns.count, columns.timestamp_types)
-            case "headers":
-                return headers_array(field.type, columns.count, columns.headers)
+        if field.name in COLUMN_FLAGS:
+            return column_array(field, columns)
         if field.name == CORRUPT:
             return pa.nulls(columns.count, field.type)
         self._make_constants(columns.count)

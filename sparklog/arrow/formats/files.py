@@ -1,32 +1,18 @@
-"""Schema files named by options: read once, in the process that plans the query, so that executors do not
-need them.
-"""
+"""Schema files: read once, in the process that plans the read, so that tasks do not need them."""
 
 from base64 import b64decode, b64encode
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from sparklog.arrow.formats.names import Format
 from sparklog.errors import SettingsError
-from sparklog.spark.formats.names import Format
-from sparklog.spark.options import Options
 
 FILE_BYTES_MAX: Final = 16 << 20
 _PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 
 
-def with_schemas(options: Options) -> Options:
-    """The options with the contents of schema files in place of their names; SettingsError for an
-    unreadable file.
-    """
-    key = _contents("keySchema", options.key_format, options.key_schema)
-    value = _contents("valueSchema", options.value_format, options.value_schema)
-    if (key, value) == (options.key_schema, options.value_schema):
-        return options
-    return replace(options, key_schema=key, value_schema=value)
-
-
-def _contents(option: str, format_: Format, given: str | None) -> str | None:
+def schema_text(option: str, format_: Format, given: str | None) -> str | None:
+    """The schema itself, if `given` is the name of its file; SettingsError for an unreadable file."""
     if given is None or format_ not in (Format.AVRO, Format.PROTOBUF):
         return given
     if format_ is Format.AVRO:

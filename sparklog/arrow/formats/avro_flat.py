@@ -5,12 +5,11 @@ from types import ModuleType
 from typing import Any, Final, Self
 
 import pyarrow as pa
-from pyspark.sql.types import DataType, StructType
 
+from sparklog.arrow.formats.avro_program import SORTS
+from sparklog.arrow.formats.names import SchemaIdPrefix
+from sparklog.arrow.formats.types import names_of
 from sparklog.kernels import avro, compiled
-from sparklog.spark.formats.avro_program import SORTS
-from sparklog.spark.formats.names import SchemaIdPrefix
-from sparklog.spark.formats.types import arrow_type
 
 PREFIXES: Final = {
     SchemaIdPrefix.NEVER: avro.NEVER,
@@ -38,24 +37,25 @@ class FlatRecords:
         self._prefix = PREFIXES[prefix]
 
     @classmethod
-    def of(cls, plain: Any, wanted: DataType, prefix: SchemaIdPrefix) -> Self | None:
+    def of(cls, plain: Any, wanted: pa.DataType, prefix: SchemaIdPrefix) -> Self | None:
         """The decoder of some columns of a schema in the form of `avro`; None if the schema is not flat or
         the kernel is not built.
         """
         kernel = compiled("avro")
         is_record = isinstance(plain, dict) and plain["type"] == "record"
-        if kernel is None or not is_record or not isinstance(wanted, StructType):
+        if kernel is None or not is_record or not pa.types.is_struct(wanted):
             return None
         sorts = [_sort(field["type"]) for field in plain["fields"]]
         known = [sort for sort in sorts if sort is not None]
         if len(known) < len(sorts):
             return None
         names = [field["name"] for field in plain["fields"]]
+        chosen = names_of(wanted)
         fields = [
-            (sort, null_branch, name in wanted.names)
+            (sort, null_branch, name in chosen)
             for name, (sort, null_branch) in zip(names, known, strict=True)
         ]
-        return cls(kernel, fields, [names.index(name) for name in wanted.names], arrow_type(wanted), prefix)
+        return cls(kernel, fields, [names.index(name) for name in chosen], wanted, prefix)
 
     def decode(self, values: pa.Array) -> tuple[pa.Array, list[int]]:
         """The structs, and the rows that are null because they could not be decoded."""

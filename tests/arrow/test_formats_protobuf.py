@@ -10,11 +10,12 @@ from google.protobuf import descriptor_pb2, message_factory, timestamp_pb2, wrap
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.spark.formats.ddl import parse_schema
-from sparklog.spark.formats.decoded import Decoded
-from sparklog.spark.formats.names import SchemaIdPrefix
-from sparklog.spark.formats.prefix import message_indexes
-from sparklog.spark.formats.protobuf import ProtobufDecoder, message_descriptor, protobuf_type
+from sparklog.arrow.formats.ddl import parse_schema
+from sparklog.arrow.formats.decoded import Decoded
+from sparklog.arrow.formats.names import SchemaIdPrefix
+from sparklog.arrow.formats.prefix import message_indexes
+from sparklog.arrow.formats.protobuf import ProtobufDecoder, message_descriptor, protobuf_type
+from sparklog.arrow.formats.types import name_of
 from tests.properties import examples
 
 F = descriptor_pb2.FieldDescriptorProto
@@ -93,7 +94,7 @@ def decoded(
 
 
 def test_a_message_is_a_struct_of_its_fields() -> None:
-    assert protobuf_type(ORDER).simpleString() == (
+    assert name_of(protobuf_type(ORDER)) == (
         "struct<id:bigint,huge:decimal(20,0),state:string,first:struct<item:string,count:bigint>,lines:array<struct<item:string,count:bigint>>,"
         "stock:map<string,struct<item:string,count:bigint>>,at:timestamp,rate:double,raw:binary,note:string,scores:array<float>>"
     )

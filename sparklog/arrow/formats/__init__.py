@@ -1,9 +1,9 @@
-"""Keys and values as typed columns: text, JSON, Avro and Protobuf, decoded between record columns and Spark.
+"""Keys and values as typed columns: text, JSON, Avro and Protobuf, decoded from columns of bytes.
 
     names      the words of the options for formats and modes
-    ddl        schemas as text -> Spark types
-    types      Spark types -> the Arrow types that Spark expects
-    choice     options -> the type and the decoder of a key or value
+    types      the types of columns: those of Arrow that Spark has, with their names in DDL
+    ddl        schemas as text -> types
+    choice     formats -> the type and the decoder of a key or value
     decoded    the result of a decoder: an array, and the refused rows with reasons
     text, json_text (whole blocks), json_rows (row by row), avro, protobuf
 

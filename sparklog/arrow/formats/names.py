@@ -1,4 +1,4 @@
-"""The words of the options `valueFormat`, `keyFormat`, `mode` and `schemaIdPrefix`."""
+"""The formats of keys and values, and the words of the options that select them."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -41,7 +41,18 @@ class PartFormat:
     """The decoding of every key, or every value; `schema` is the text itself, in base64 for Protobuf."""
 
     part: str
-    format: Format
-    schema: str | None
-    message: str | None
-    prefix: SchemaIdPrefix
+    format: Format = Format.BINARY
+    schema: str | None = None
+    message: str | None = None
+    prefix: SchemaIdPrefix = SchemaIdPrefix.AUTO
+    is_spark: bool = False
+    """Whether the options have Spark's names, as `valueFormat`."""
+
+    def option(self, word: str) -> str:
+        """The name of the option `word` of this part."""
+        return f"{self.part}{word.capitalize()}" if self.is_spark else f"{self.part}_{word}"
+
+
+def is_decoding(*parts: PartFormat) -> bool:
+    """Whether any part is decoded."""
+    return any(part.format is not Format.BINARY for part in parts)

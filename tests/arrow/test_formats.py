@@ -14,16 +14,15 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql.types import DataType
 
-from sparklog.spark.formats.avro import AvroDecoder, avro_type
-from sparklog.spark.formats.ddl import parse_schema
-from sparklog.spark.formats.decoded import Decoded, Decoder
-from sparklog.spark.formats.json_rows import JsonRows
-from sparklog.spark.formats.json_text import FEW_ROWS, ROWS, JsonDecoder
-from sparklog.spark.formats.names import SchemaIdPrefix
-from sparklog.spark.formats.text import TextDecoder
-from sparklog.spark.formats.types import arrow_type, nullable
+from sparklog.arrow.formats.avro import AvroDecoder, avro_type
+from sparklog.arrow.formats.ddl import parse_schema
+from sparklog.arrow.formats.decoded import Decoded, Decoder
+from sparklog.arrow.formats.json_rows import JsonRows
+from sparklog.arrow.formats.json_text import FEW_ROWS, ROWS, JsonDecoder
+from sparklog.arrow.formats.names import SchemaIdPrefix
+from sparklog.arrow.formats.text import TextDecoder
+from sparklog.arrow.formats.types import name_of, nullable
 from tests.properties import examples
 
 MOMENT = datetime.datetime(2026, 1, 2, 3, 4, 5, 678901, datetime.UTC)
@@ -41,7 +40,7 @@ def decoded(decoder: Decoder, *values: bytes | None) -> Decoded:
 def from_json(schema: str, *values: bytes | None) -> Decoded:
     kind = nullable(parse_schema(schema))
     made = decoded(JsonDecoder(kind, may_be_prefixed=True), *values)
-    assert made.array.type == arrow_type(kind)
+    assert made.array.type == kind
     return made
 
 
@@ -226,7 +225,7 @@ def test_whole_blocks_and_single_rows_are_read_alike(values: list[bytes]) -> Non
         JsonRows(kind).decode(pa.array([value], pa.binary()), row, refused)
         for row, value in enumerate(values)
     ]
-    expected = pa.concat_arrays([*alone, pa.array([], arrow_type(kind))])
+    expected = pa.concat_arrays([*alone, pa.array([], kind)])
     assert made.array.is_valid() == expected.is_valid()
     # As Arrow's text, since NaN is not equal to itself, and Python has no years below 1 or above 9999.
     assert list(map(str, made.array.flatten())) == list(map(str, expected.flatten()))
@@ -282,14 +281,14 @@ def avro(schema: object, row: object) -> bytes:
 
 
 def avro_decoder(
-    schema: object, wanted: DataType | None = None, prefix: SchemaIdPrefix = SchemaIdPrefix.AUTO
+    schema: object, wanted: pa.DataType | None = None, prefix: SchemaIdPrefix = SchemaIdPrefix.AUTO
 ) -> AvroDecoder:
     text = json.dumps(schema)
     return AvroDecoder(text, wanted or avro_type(text), prefix)
 
 
 def test_an_avro_record_is_a_struct_of_the_types_that_from_avro_gives() -> None:
-    assert avro_type(json.dumps(ORDER)).simpleString() == (
+    assert name_of(avro_type(json.dumps(ORDER))) == (
         "struct<id:bigint,at:timestamp,exact:timestamp,day:date,price:decimal(8,2),state:string,to:struct<city:string,zip:int>,"
         "from:struct<city:string,zip:int>,tags:array<string>,counts:map<string,bigint>,either:bigint,hash:binary>"
     )

@@ -19,28 +19,13 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    DataType,
-    DateType,
-    DoubleType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
 
+from sparklog.arrow.formats.decoded import Decoded
+from sparklog.arrow.formats.json_rows import JsonRows, binaries
+from sparklog.arrow.formats.prefix import without_prefix
+from sparklog.arrow.formats.times import timestamps
+from sparklog.arrow.formats.types import TIMESTAMP, TIMESTAMP_NTZ, array_of
 from sparklog.kernels import compiled
-from sparklog.spark.formats.decoded import Decoded
-from sparklog.spark.formats.json_rows import JsonRows, binaries
-from sparklog.spark.formats.prefix import without_prefix
-from sparklog.spark.formats.times import timestamps
-from sparklog.spark.formats.types import arrow_type
 
 ROWS: Final = 16384
 FEW_ROWS: Final = 1024
@@ -50,12 +35,14 @@ PATIENCE: Final = 16
 _SPACE = " \t\r\n"
 _PLAIN = re.compile(r'[^"\\\x00-\x1f]*')
 """A name without characters that JSON escapes."""
-_SORTS: Final[dict[type[DataType], int]] = {
-    BooleanType: 0,
-    IntegerType: 1,
-    LongType: 2,
-    DoubleType: 3,
-    **dict.fromkeys((StringType, TimestampType, TimestampNTZType, DateType, BinaryType), 4),
+_AS_TEXT: Final = frozenset({TIMESTAMP, TIMESTAMP_NTZ, pa.date32(), pa.binary()})
+"""The types that are strings in JSON, which this module decodes."""
+_SORTS: Final[dict[pa.DataType, int]] = {
+    pa.bool_(): 0,
+    pa.int32(): 1,
+    pa.int64(): 2,
+    pa.float64(): 3,
+    **dict.fromkeys((pa.string(), *_AS_TEXT), 4),
 }
 """The kernel's sort of each type; it reads times and binaries as strings, see `_parsed_type`."""
 
@@ -63,23 +50,19 @@ _SORTS: Final[dict[type[DataType], int]] = {
 class JsonDecoder:
     """Decodes JSON values into one type; structs in whole blocks."""
 
-    def __init__(self, kind: DataType, *, may_be_prefixed: bool) -> None:
-        self._struct = kind if isinstance(kind, StructType) else StructType()
-        self._type = arrow_type(kind)
+    def __init__(self, kind: pa.DataType, *, may_be_prefixed: bool) -> None:
+        self._struct = kind if pa.types.is_struct(kind) else pa.struct([])
+        self._type = kind
         self._rows = JsonRows(kind)
         self._may_be_prefixed = may_be_prefixed
         self._slow_blocks = 0
         self._kernel = compiled("json")
         self._fields: list[tuple[bytes, int]] = []
-        if all(
-            type(field.dataType) in _SORTS and _PLAIN.fullmatch(field.name) for field in self._struct.fields
-        ):
-            self._fields = [
-                (field.name.encode(), _SORTS[type(field.dataType)]) for field in self._struct.fields
-            ]
+        if all(field.type in _SORTS and _PLAIN.fullmatch(field.name) for field in self._struct):
+            self._fields = [(field.name.encode(), _SORTS[field.type]) for field in self._struct]
         self._parse_options = None
-        if isinstance(kind, StructType) and _is_known_to_arrow(kind):
-            schema = pa.schema([(field.name, _parsed_type(field.dataType)) for field in kind.fields])
+        if pa.types.is_struct(kind) and _is_known_to_arrow(kind):
+            schema = pa.schema([(field.name, _parsed_type(field.type)) for field in kind])
             self._parse_options = pj.ParseOptions(
                 explicit_schema=schema, unexpected_field_behavior="ignore", newlines_in_values=True
             )
@@ -136,7 +119,7 @@ class JsonDecoder:
         read = self._kernel.read_objects(len(values), offsets, content or b"", values.offset, self._fields)
         if read is None:
             return None
-        kinds = [_parsed_type(field.dataType) for field in self._struct.fields]
+        kinds = [_parsed_type(field.type) for field in self._struct]
         made = zip(kinds, read, strict=True)
         return [
             pa.Array.from_buffers(kind, len(values), [pa.py_buffer(part) for part in column])
@@ -158,7 +141,7 @@ class JsonDecoder:
         )
         if table.num_rows != len(values):
             return None
-        return [table.column(field.name).combine_chunks() for field in self._struct.fields]
+        return [table.column(field.name).combine_chunks() for field in self._struct]
 
 
 def _all_in_braces(texts: pa.Array) -> bool:
@@ -172,48 +155,47 @@ def _spread(made: pa.Array, values: pa.Array) -> pa.Array:
     return made.take(pc.if_else(is_there, place, None))
 
 
-def _is_known_to_arrow(kind: DataType) -> bool:
-    if isinstance(kind, MapType):
+def _is_known_to_arrow(kind: pa.DataType) -> bool:
+    if pa.types.is_map(kind):
         return False  # pyarrow reads maps from lists of pairs
-    if isinstance(kind, ArrayType):
-        return _is_known_to_arrow(kind.elementType)
-    if isinstance(kind, StructType):
-        return all(_is_known_to_arrow(field.dataType) for field in kind.fields)
+    if pa.types.is_list(kind):
+        return _is_known_to_arrow(kind.value_type)
+    if pa.types.is_struct(kind):
+        return all(_is_known_to_arrow(field.type) for field in kind)
     return True
 
 
-def _parsed_type(kind: DataType) -> pa.DataType:
-    """The type in which pyarrow reads a field: times and binaries are strings, which this module decodes."""
-    if isinstance(kind, TimestampType | TimestampNTZType | DateType | BinaryType):
+def _parsed_type(kind: pa.DataType) -> pa.DataType:
+    """The type in which pyarrow reads a field."""
+    if kind in _AS_TEXT:
         return pa.string()
-    if isinstance(kind, ArrayType):
-        return pa.list_(pa.field("element", _parsed_type(kind.elementType)))
-    if isinstance(kind, StructType):
-        return pa.struct([pa.field(field.name, _parsed_type(field.dataType)) for field in kind.fields])
-    return arrow_type(kind)
+    if pa.types.is_list(kind):
+        return array_of(_parsed_type(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, _parsed_type(field.type)) for field in kind])
+    return kind
 
 
-def _finished(column: pa.Array, kind: DataType) -> pa.Array:
-    if isinstance(kind, TimestampType | TimestampNTZType):
+def _finished(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_timestamp(kind):
         return timestamps(column, kind)
-    if isinstance(kind, DateType):
-        return column.cast(pa.date32())
-    if isinstance(kind, BinaryType):
+    if pa.types.is_date(kind):
+        return column.cast(kind)
+    if pa.types.is_binary(kind):
         return binaries(column)
-    target = arrow_type(kind)
-    if column.type == target:
+    if column.type == kind:
         return column
-    if isinstance(kind, StructType):
-        children = [column.field(index) for index in range(len(kind.fields))]
+    if pa.types.is_struct(kind):
+        children = [column.field(index) for index in range(kind.num_fields)]
         return _finished_struct(children, kind, column.is_null() if column.null_count else None)
-    if isinstance(kind, ArrayType):
+    if pa.types.is_list(kind):
         validity, offsets = column.buffers()[:2]
         return pa.Array.from_buffers(
-            target, len(column), [validity, offsets], children=[_finished(column.values, kind.elementType)]
+            kind, len(column), [validity, offsets], children=[_finished(column.values, kind.value_type)]
         )
-    return column.cast(target)
+    return column.cast(kind)
 
 
-def _finished_struct(columns: list[pa.Array], kind: StructType, mask: pa.Array | None) -> pa.Array:
-    children = [_finished(column, field.dataType) for column, field in zip(columns, kind.fields, strict=True)]
-    return pa.StructArray.from_arrays(children, fields=list(arrow_type(kind)), mask=mask)
+def _finished_struct(columns: list[pa.Array], kind: pa.StructType, mask: pa.Array | None) -> pa.Array:
+    children = [_finished(column, field.type) for column, field in zip(columns, kind, strict=True)]
+    return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
