@@ -9,6 +9,9 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from sparklog import errors
+    from sparklog.arrow.formats.decoded import UndecodableRecord
+    from sparklog.arrow.ranges import DataLoss
+    from sparklog.arrow.topic_read import TopicRead, read
     from sparklog.client.admin import Admin
     from sparklog.client.admin_calls import ItemsFailed
     from sparklog.client.admin_topics import (
@@ -86,6 +89,7 @@ __all__ = [
     "ConsumerRecord",
     "CorruptRecords",
     "CreatedTopic",
+    "DataLoss",
     "DecodeError",
     "Deliveries",
     "Delivery",
@@ -116,18 +120,24 @@ __all__ = [
     "Topic",
     "TopicMadeAnew",
     "TopicPartition",
+    "TopicRead",
     "TransactionAbortable",
     "TransactionError",
     "TransactionFatal",
+    "UndecodableRecord",
     "UnknownTopic",
     "WrittenRange",
     "WrongTransactionState",
     "embedded",
     "errors",
+    "read",
     "register",
 ]
 
 _NAMES = {
+    "sparklog.arrow.formats.decoded": "UndecodableRecord",
+    "sparklog.arrow.ranges": "DataLoss",
+    "sparklog.arrow.topic_read": "TopicRead read",
     "sparklog.client.admin": "Admin",
     "sparklog.client.admin_calls": "ItemsFailed",
     "sparklog.client.admin_topics": "CreatedTopic ListedOffset NewPartitions NewTopic Partition Topic",

@@ -1,4 +1,4 @@
-"""Reads a range of offsets of one partition as whole batches, for Spark's readers.
+"""Reads a range of offsets of one partition as whole batches, for bounded reads.
 
 Not a `fetch.Fetcher`, which reads many partitions without an end. A range has a known end, which bounds each
 Fetch by the remaining offsets. It needs no session and no reset of positions, and every error is raised at
@@ -42,8 +42,8 @@ deleted one of that name.
 
 
 class RangeReader:
-    """Reads ranges, one after another, and keeps its connections between them. Not safe for use from several
-    threads.
+    """Reads ranges, one after another, and keeps its connections between them. Only `interrupt` may
+    be called from another thread.
     """
 
     def __init__(
@@ -52,13 +52,14 @@ class RangeReader:
         *,
         fetch_bytes: int = FETCH_BYTES,
         isolation_level: IsolationLevel | None = None,
+        can_be_interrupted: bool = False,
     ) -> None:
         self._settings = settings
         self._isolation = ISOLATION_LEVELS[
             settings.isolation_level if isolation_level is None else isolation_level
         ]
         self._fetch_bytes = fetch_bytes
-        self._network = Network(settings)
+        self._network = Network(settings, can_be_woken=can_be_interrupted)
         self._network.allow_auto_create = False
         self._near = NearReplicas(settings, self._network.cluster)
 
@@ -101,6 +102,10 @@ class RangeReader:
             del told, records
             while views:
                 yield views.pop(0)
+
+    def interrupt(self) -> None:
+        """Let `read` raise ClientClosed, in the thread that waits there too; that thread calls `close`."""
+        self._network.interrupt()
 
     def close(self) -> None:
         """Close the connections."""

@@ -41,8 +41,8 @@ _CONNECTING: Final = State.CONNECTING  # Reading an enum member through its clas
 
 
 class Network:
-    """Connections to the brokers of one cluster, for one thread at a time; only `wake` may be called from
-    another.
+    """Connections to the brokers of one cluster, for one thread at a time; only `wake` and `interrupt` may
+    be called from another.
     """
 
     def __init__(
@@ -138,11 +138,7 @@ class Network:
     @property
     def trouble(self) -> SparklogError | None:
         """The last error of a connection, if no connection is established."""
-        return None if self._is_connected else self._last_error
-
-    @property
-    def _is_connected(self) -> bool:
-        return any(link.connection.state is State.READY for link in self._links.values())
+        return None if any(map(self.is_connected, self._links)) else self._last_error
 
     def anyone(self) -> NodeId:
         """A broker that is ready; NO_NODE if none is, and then a connection is started.
@@ -278,6 +274,11 @@ class Network:
         assert self._waker is not None
         self._waker.wake()
 
+    def interrupt(self) -> None:
+        """Let `poll` raise ClientClosed, in the thread that waits there too."""
+        self._is_closed = True
+        self.wake()
+
     def close(self) -> None:
         """Close every connection; answers that were not collected are lost."""
         self._is_closed = True
@@ -342,7 +343,7 @@ class Network:
 
     def _connect(self, node: NodeId, now: Micros) -> None:
         broker = self.cluster.brokers[node]
-        self.reports.connecting(now, has_others=self._is_connected)
+        self.reports.connecting(now, has_others=any(map(self.is_connected, self._links)))
         connection = Connection(
             client_id=self.settings.client_id,
             in_flight_max=self._in_flight_max,
