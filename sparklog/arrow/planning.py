@@ -1,6 +1,6 @@
 """Plans a bounded read: positions become ranges of offsets, by the brokers' answers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -72,3 +72,20 @@ def planned_ranges(
         if losses:
             raise DataLoss(loss_text(losses, LOSS_REMEDY))
     return ranges
+
+
+def first_at(settings: ClientSettings, ranges: Iterable[OffsetRange], timestamp_ms: int) -> list[OffsetRange]:
+    """The parts of ranges from the first record at or after a time; 0 means all of it."""
+    pieces = list(ranges)
+    if timestamp_ms <= 0 or not pieces:
+        return pieces
+    with Admin.from_settings(settings) as admin:
+        asked = dict.fromkeys((piece.partition for piece in pieces), timestamp_ms)
+        told = admin.list_offsets(asked, isolation_level=settings.isolation_level)
+    firsts = {tp: found.offset for tp, found in told.items()}
+    kept = [
+        r.between(Offset(max(r.start, firsts[r.partition])), r.limit)
+        for r in pieces
+        if firsts[r.partition] >= 0
+    ]
+    return [piece for piece in kept if len(piece)]

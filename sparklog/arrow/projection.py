@@ -40,6 +40,7 @@ class Projection:
             raise SettingsError(f"columns must name each column once, and at least one: {', '.join(names)}")
         value = known.field("value").type
         fields = {field.name: field for field in value} if pa.types.is_struct(value) else {}
+        self._known = known
         self._places = [_place(name, known, fields) for name in names]
         wanted = list(dict.fromkeys(place.column for place in self._places))
         parts = [place.field for place in self._places if place.column == "value"]
@@ -55,6 +56,10 @@ class Projection:
         )
         self._is_whole = all(place.field is None for place in self._places)
 
+    def chosen(self, names: Sequence[str]) -> "Projection":
+        """Some of these columns."""
+        return Projection(self._known, names)
+
     def projected(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The columns of a batch in the schema `decoded`."""
         if self._is_whole:
@@ -65,6 +70,16 @@ class Projection:
         fields = dict(zip([field.name for field in value.type], children, strict=True))
         arrays = [rows.column(p.column) if p.field is None else fields[p.field] for p in self._places]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def every_column(known: pa.Schema) -> list[str]:
+    """The columns of the log, and the fields of the value whose names are those of no column, in any case:
+    SQL does not tell `Offset` from `offset`.
+    """
+    value = known.field("value").type
+    fields = [field.name for field in value] if pa.types.is_struct(value) else []
+    found = {name.lower(): name for name in reversed([*known.names, *fields])}
+    return [name for name in [*known.names, *fields] if found[name.lower()] == name]
 
 
 def known_columns(parts: Mapping[str, PartFormat], *, has_corrupt: bool) -> pa.Schema:

@@ -1,48 +1,26 @@
 """`sparklog.read`: a bounded read of topics as Arrow, several partitions at once, without Spark."""
 
-import os
-import time
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
 from datetime import datetime
-from enum import Enum
-from itertools import islice
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 from weakref import WeakSet
 
 import pyarrow as pa
 
-from sparklog.arrow.columns import ArrowColumns
-from sparklog.arrow.decoding import Decoding
-from sparklog.arrow.formats.choice import PARTS, check_part
-from sparklog.arrow.formats.files import schema_text
-from sparklog.arrow.formats.names import Format, Mode, PartFormat, SchemaIdPrefix
 from sparklog.arrow.formats.types import ddl_of
-from sparklog.arrow.inference import inferred_type
-from sparklog.arrow.planning import LOSS_REMEDY, planned_ranges, position_of
-from sparklog.arrow.projection import Projection, known_columns
-from sparklog.arrow.ranges import DataLoss, OffsetRange, loss_text
-from sparklog.arrow.reading import gathered, range_batches
+from sparklog.arrow.plan import FormatName, ModeName, Plan, PrefixName, Request, WhenLost, plan_of
+from sparklog.arrow.projection import Projection, every_column
+from sparklog.arrow.ranges import OffsetRange
 from sparklog.arrow.workers import ParallelRead
-from sparklog.client.ranges import RangeReader
 from sparklog.client.settings import ClientSettings, CommonOptions, IsolationLevel
 from sparklog.errors import SettingsError
-from sparklog.model import Offset
 
 if TYPE_CHECKING:
     import pandas
     import polars
 
-THREADS_MAX: Final = 8
-SAMPLE_RECORDS: Final = 10_000
-"""Records from which the type of JSON values is inferred, the first and last ones of each partition."""
-FormatName = Literal["binary", "string", "json", "avro", "protobuf"]
-PrefixName = Literal["auto", "always", "never"]
-E = TypeVar("E", bound=Enum)
-ModeName = Literal["permissive", "failfast"]
-WhenLost = Literal["fail", "warn", "skip"]
+    from sparklog.arrow.dataset import TopicDataset
 
 
 class ReadOptions(CommonOptions, total=False):
@@ -90,64 +68,23 @@ def read(
     for name in options:
         if name.replace(".", "_") not in ReadOptions.__annotations__:
             raise SettingsError(f"{name} is not a setting of a read")
-    given: dict[str, object] = {"isolation_level": "read_committed", **options}
-    settings = ClientSettings.for_role("consumer", given)
-    prefix = _word(SchemaIdPrefix, "schema_id_prefix", schema_id_prefix)
-    parts = {
-        "key": _part("key", key_format, key_schema, key_message, prefix),
-        "value": _part("value", value_format, value_schema, value_message, prefix),
-    }
-    is_failfast = mode is not None and _word(Mode, "mode", mode) is Mode.FAILFAST
-    if on_data_loss not in ("fail", "warn", "skip"):
-        raise SettingsError(f"on_data_loss={on_data_loss!r} must be fail, warn or skip")
-    now_ms = time.time_ns() // 1_000_000
-    ranges = planned_ranges(
-        settings,
-        [topics] if isinstance(topics, str) else topics,
-        partitions,
-        position_of("start", start, now_ms),
-        position_of("end", end, now_ms),
-        fails_on_loss=on_data_loss == "fail",
+    settings: dict[str, object] = {"isolation_level": "read_committed", **options}
+    request = Request(
+        topics=(topics,) if isinstance(topics, str) else tuple(topics),
+        start=start,
+        end=end,
+        partitions=partitions,
+        value_format=value_format,
+        value_schema=value_schema,
+        value_message=value_message,
+        key_format=key_format,
+        key_schema=key_schema,
+        key_message=key_message,
+        schema_id_prefix=schema_id_prefix,
+        mode=mode,
+        on_data_loss=on_data_loss,
     )
-    unknown = [name for name in PARTS if parts[name].format is Format.JSON and parts[name].schema is None]
-    if unknown:
-        is_failfast = is_failfast or mode is None
-        parts |= _inferred(settings, ranges, parts, unknown)
-    known = known_columns(parts, has_corrupt=not is_failfast)
-    plan = Plan(settings, tuple(ranges), parts, known, is_failfast, on_data_loss)
-    return TopicRead(plan, Projection(known, columns))
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What is read, whichever columns are chosen."""
-
-    settings: ClientSettings
-    ranges: tuple[OffsetRange, ...]
-    parts: Mapping[str, PartFormat]
-    known: pa.Schema
-    is_failfast: bool
-    on_data_loss: WhenLost
-
-    def begin(self, projection: Projection) -> ParallelRead:
-        """Begin to read the ranges, to be closed."""
-
-        def batches_of(reader: RangeReader, piece: OffsetRange) -> Iterator[pa.RecordBatch]:
-            decoding = Decoding.of(self.parts, projection.decoded, is_failfast=self.is_failfast)
-            columns = ArrowColumns(
-                projection.decoded, piece.partition, decoding=decoding, check_crcs=self.settings.check_crcs
-            )
-            rows = gathered(range_batches(reader, columns, piece, self._lost))
-            return map(projection.projected, rows)
-
-        threads_max = min(THREADS_MAX, max(2, os.cpu_count() or 1))
-        return ParallelRead(self.settings, self.ranges, batches_of, threads_max=threads_max)
-
-    def _lost(self, losses: Sequence[str]) -> None:
-        if self.on_data_loss == "fail":
-            raise DataLoss(loss_text(losses, LOSS_REMEDY))
-        if self.on_data_loss == "warn":
-            warnings.warn(f"lost records are skipped: {'; '.join(losses)}", stacklevel=2)
+    return TopicRead.from_settings(ClientSettings.for_role("consumer", settings), request, columns)
 
 
 class TopicRead:
@@ -160,6 +97,14 @@ class TopicRead:
         self._projection = projection
         self._open: WeakSet[ParallelRead] = WeakSet()
 
+    @classmethod
+    def from_settings(
+        cls, settings: ClientSettings, request: Request, columns: Sequence[str] | None = None
+    ) -> Self:
+        """Plan a read by a client with these settings."""
+        plan = plan_of(settings, request)
+        return cls(plan, Projection(plan.known, columns))
+
     @property
     def schema(self) -> pa.Schema:
         """The columns."""
@@ -169,6 +114,30 @@ class TopicRead:
     def ranges(self) -> tuple[OffsetRange, ...]:
         """The ranges of offsets that are read, by topic and partition; offsets may be missing in them."""
         return self._plan.ranges
+
+    @property
+    def available(self) -> tuple[str, ...]:
+        """The columns to choose among: those of the log, and the fields of the value that are not named like
+        one of them.
+        """
+        return tuple(every_column(self._plan.known))
+
+    @property
+    def value_schema(self) -> str:
+        """The type of `value` as the argument `value_schema` takes it."""
+        return ddl_of(self._plan.known.field("value").type)
+
+    def select(self, columns: Sequence[str]) -> "TopicRead":
+        """The same read with other columns."""
+        return TopicRead(self._plan, Projection(self._plan.known, columns))
+
+    def dataset(self) -> "TopicDataset":
+        """These columns as a pyarrow dataset: DuckDB and Polars read only the columns that a query names, and
+        of the log only what its conditions on partition, offset and timestamp leave.
+        """
+        from sparklog.arrow.dataset import TopicDataset  # loads pyarrow.dataset
+
+        return TopicDataset(self._plan, self._projection)
 
     def batches(self) -> pa.RecordBatchReader:
         """The records as they arrive, in order within each partition, in bounded memory. Connections close
@@ -220,63 +189,3 @@ class TopicRead:
         with self._begin() as read:
             for batch in read:
                 yield batch.rows
-
-
-def _part(
-    name: str, format_: str, schema: str | None, message: str | None, prefix: SchemaIdPrefix
-) -> PartFormat:
-    part = PartFormat(name, _word(Format, f"{name}_format", format_), None, message, prefix)
-    part = replace(part, schema=schema_text(part.option("schema"), part.format, schema))
-    check_part(part)
-    return part
-
-
-def _word(words: type[E], name: str, value: str) -> E:
-    try:
-        return words(value)
-    except ValueError:
-        known = ", ".join(str(word.value) for word in words)
-        raise SettingsError(f"{name}={value!r} must be one of {known}") from None
-
-
-def _inferred(
-    settings: ClientSettings,
-    ranges: Sequence[OffsetRange],
-    parts: Mapping[str, PartFormat],
-    names: Sequence[str],
-) -> dict[str, PartFormat]:
-    """The parts `names` with schemas inferred from a sample of each range."""
-    binary = {name: PartFormat(name) for name in PARTS}
-    known = known_columns(binary, has_corrupt=False)
-    sample: dict[str, list[bytes | None]] = {name: [] for name in names}
-    for pieces, batches_max in ((_ends(ranges), None), (ranges, 1)):
-        if any(any(values) for values in sample.values()):
-            break  # only gaps of a compacted log make the second look necessary
-        plan = Plan(settings, tuple(pieces), binary, known, False, "skip")
-        with plan.begin(Projection(known, names)) as batches:
-            for batch in islice(batches, batches_max):
-                for name in names:
-                    sample[name] += batch.rows.column(name)[:SAMPLE_RECORDS].to_pylist()
-    made: dict[str, PartFormat] = {}
-    for name in names:
-        option = parts[name].option("schema")
-        try:
-            kind = inferred_type(sample[name])
-        except ValueError as error:
-            raise SettingsError(f"{option} cannot be inferred, {error}: set it") from error
-        if kind is None:
-            raise SettingsError(
-                f"{option} cannot be inferred, because no record in the range has JSON: set it"
-            )
-        made[name] = replace(parts[name], schema=ddl_of(kind))
-    return made
-
-
-def _ends(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
-    """The first and the last offsets of each range."""
-    few = max(10, SAMPLE_RECORDS // (2 * max(1, len(ranges))))
-    pieces: list[OffsetRange] = []
-    for r in ranges:
-        middle = Offset(min(r.limit, r.start + few))
-        pieces += [r.between(r.start, middle), r.between(Offset(max(middle, r.limit - few)), r.limit)]
-    return [piece for piece in pieces if len(piece)]

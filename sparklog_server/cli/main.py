@@ -34,6 +34,7 @@ COMMANDS = {
     "transactions": ("transactions", "transactions"),
     "produce": ("produce", "produce"),
     "consume": ("consume", "consume"),
+    "sql": ("sql", "sql"),
     "cluster": ("cluster", "cluster"),
     "log-dirs": ("storage", "log_dirs"),
     "producers": ("storage", "producers"),

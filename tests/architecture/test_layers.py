@@ -70,8 +70,8 @@ MAY_TOUCH_THE_WORLD = {
     *("sparklog.client.sasl.token_endpoint", "sparklog.client.sasl.assertions", "sparklog.client.waker"),
     *("sparklog.client.clock", "sparklog.client.promises", "sparklog.client.streams"),
     *("sparklog.tls.contexts", "sparklog.tls.stores"),
-    *("sparklog.client.positions", "sparklog.arrow.planning"),  # datetime, to parse times
-    *("sparklog.arrow.topic_read", "sparklog.arrow.workers"),
+    *("sparklog.client.positions", "sparklog.arrow.planning", "sparklog.arrow.topic_read"),  # datetime alone
+    *("sparklog.arrow.plan", "sparklog.arrow.workers"),
     *(
         "sparklog.spark.source",
         "sparklog.spark.batch_reader",
