@@ -43,7 +43,7 @@ class Predicate:
             return 0
 
         def is_below(limit: int) -> bool:
-            return not self._may_pass(pc.field("timestamp") < pa.scalar(limit, _TIME))
+            return not self._may_pass(pc.field("timestamp") <= pa.scalar(limit - 1, _TIME))
 
         return _last(is_below, 0, TIME_MICROS_MAX) // 1000
 
@@ -55,15 +55,11 @@ class Predicate:
             return None
         if "offset" not in self.columns:
             return piece
-        start = _last(
-            lambda limit: not self._may_pass(here & (pc.field("offset") < limit)), piece.start, piece.limit
-        )
-        after = _last(
-            lambda count: not self._may_pass(here & (pc.field("offset") >= piece.limit - count)),
-            0,
-            piece.limit - start,
-        )
-        return piece.between(Offset(start), Offset(piece.limit - after)) if after < len(piece) else None
+        offset, limit = pc.field("offset"), piece.limit
+        start = _last(lambda first: not self._may_pass(here & (offset <= first - 1)), piece.start, limit)
+        after = _last(lambda count: not self._may_pass(here & (offset >= limit - count)), 0, limit - start)
+        kept = piece.between(Offset(start), Offset(piece.limit - after))
+        return kept if len(kept) else None
 
     def _may_pass(self, guarantee: pc.Expression) -> bool:
         fragment = _FORMAT.make_fragment(pa.py_buffer(b""), partition_expression=guarantee)
