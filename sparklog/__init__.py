@@ -66,6 +66,10 @@ if TYPE_CHECKING:
     )
     from sparklog.local_broker import embedded
     from sparklog.model import TopicPartition
+    from sparklog.serializers.avro import AvroDeserializer, AvroSerializer
+    from sparklog.serializers.json import JsonDeserializer, JsonSerializer
+    from sparklog.serializers.protobuf import ProtobufDeserializer, ProtobufSerializer
+    from sparklog.serializers.registry import RegistryError, SchemaRegistry
     from sparklog.spark import register
 
 __version__ = "0.1.0"
@@ -78,6 +82,8 @@ __all__ = [
     "AsyncDelivery",
     "AsyncProducer",
     "AuthenticationFailed",
+    "AvroDeserializer",
+    "AvroSerializer",
     "BrokerError",
     "BrokerGone",
     "BufferExhausted",
@@ -99,6 +105,8 @@ __all__ = [
     "FetchedBatches",
     "GroupMetadata",
     "ItemsFailed",
+    "JsonDeserializer",
+    "JsonSerializer",
     "ListedOffset",
     "LogTruncated",
     "NewPartitions",
@@ -110,11 +118,15 @@ __all__ = [
     "Producer",
     "ProducerFenced",
     "ProducerRecord",
+    "ProtobufDeserializer",
+    "ProtobufSerializer",
     "RebalanceInProgress",
     "Record",
     "RecordMetadata",
     "RecordTooLarge",
+    "RegistryError",
     "RequestTimeout",
+    "SchemaRegistry",
     "SettingsError",
     "SparklogError",
     "Topic",
@@ -163,6 +175,10 @@ _NAMES = {
     ),
     "sparklog.local_broker": "embedded",
     "sparklog.model": "TopicPartition",
+    "sparklog.serializers.avro": "AvroDeserializer AvroSerializer",
+    "sparklog.serializers.json": "JsonDeserializer JsonSerializer",
+    "sparklog.serializers.protobuf": "ProtobufDeserializer ProtobufSerializer",
+    "sparklog.serializers.registry": "RegistryError SchemaRegistry",
     "sparklog.spark": "register",
 }
 

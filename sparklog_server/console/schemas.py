@@ -8,17 +8,16 @@ import io
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from sparklog.errors import SettingsError
+from sparklog.record.schema_id import SIZE, is_prefixed, message_indexes
+from sparklog.serializers.avro import parsed
 
 Decode = Callable[[bytes], tuple[str, str]]
 """Bytes to the name of the form and JSON; raises ValueError."""
 
 BYTES_MAX: Final = 1 << 20
-_PREFIX: Final = 5
-_PATH_BYTES_MAX: Final = 64
-_WITHOUT_WIDTH: Final = "an array of items without bytes, of which a short value may have endlessly many"
 
 
 def schemas(assignments: Sequence[str]) -> dict[str, Decode]:
@@ -50,27 +49,19 @@ def schemas(assignments: Sequence[str]) -> dict[str, Decode]:
 
 def _avro(content: bytes) -> Decode:
     import fastavro
-    from fastavro.schema import SchemaParseException, UnknownType
 
-    try:
-        schema: Any = json.loads(content)
-        _check_widths(schema)
-        parsed = fastavro.parse_schema(schema)
-    except (ValueError, KeyError, TypeError, SchemaParseException, UnknownType) as error:
-        raise SettingsError(f"not an Avro schema: {error}") from None
+    schema = parsed(content.decode(errors="replace"))
 
     def read(part: bytes) -> str:
         stream = io.BytesIO(part)
-        value = fastavro.schemaless_reader(stream, parsed, None)
+        value = fastavro.schemaless_reader(stream, schema, None)
         if stream.tell() < len(part):
             raise ValueError(f"{len(part) - stream.tell()} bytes are left over")
         return json.dumps(value, indent=2, ensure_ascii=False, default=_avro_text)
 
     def decode(content: bytes) -> tuple[str, str]:
         _check_size(content)
-        parts = (
-            [content[_PREFIX:], content] if content[:1] == b"\0" and len(content) >= _PREFIX else [content]
-        )
+        parts = [content[SIZE:], content] if is_prefixed(content) else [content]
         for part in parts:
             try:
                 return "avro", read(part)
@@ -85,32 +76,6 @@ def _avro(content: bytes) -> Decode:
 
 def _avro_text(value: object) -> str:
     return value.hex() if isinstance(value, bytes) else str(value)
-
-
-def _check_widths(schema: Any) -> bool:
-    """Whether a value of the schema takes at least one byte; raises SettingsError for arrays of those that do
-    not.
-    """
-    if isinstance(schema, str):
-        return schema != "null"
-    if isinstance(schema, list):
-        for branch in schema:
-            _check_widths(branch)
-        return True  # the index of the branch
-    kind = schema["type"]
-    if kind == "record":
-        widths = [_check_widths(field["type"]) for field in schema["fields"]]
-        return any(widths)
-    if kind == "array":
-        if not _check_widths(schema["items"]):
-            raise SettingsError(_WITHOUT_WIDTH)
-        return True
-    if kind == "map":
-        _check_widths(schema["values"])
-        return True
-    if kind == "fixed":
-        return bool(schema["size"])
-    return _check_widths(kind)
 
 
 # -- Protobuf ------------------------------------------------------------------------------------------------
@@ -133,9 +98,9 @@ def _protobuf(content: bytes, message: str) -> Decode:
     def decode(content: bytes) -> tuple[str, str]:
         _check_size(content)
         try:
-            parsed = kind.FromString(_without_prefix(content))
+            decoded = kind.FromString(_without_prefix(content))
             return "protobuf", json_format.MessageToJson(
-                parsed, preserving_proto_field_name=True, ensure_ascii=False
+                decoded, preserving_proto_field_name=True, ensure_ascii=False
             )
         except (DecodeError, json_format.Error, RecursionError, TypeError) as error:
             raise ValueError(str(error)) from None
@@ -145,25 +110,7 @@ def _protobuf(content: bytes, message: str) -> Decode:
 
 def _without_prefix(content: bytes) -> bytes:
     """A field never has the number 0, so a message never begins with a zero byte."""
-    if content[:1] != b"\0":
-        return content
-    at = _PREFIX
-    count, at = _zigzag(content, at)
-    for _ in range(min(count, _PATH_BYTES_MAX)):
-        _, at = _zigzag(content, at)
-    return content[at:]
-
-
-def _zigzag(content: bytes, at: int) -> tuple[int, int]:
-    raw = shift = 0
-    while at < len(content) and shift <= 28:
-        byte = content[at]
-        raw |= (byte & 0x7F) << shift
-        at += 1
-        shift += 7
-        if byte < 0x80:
-            return (raw >> 1) ^ -(raw & 1), at
-    raise ValueError("the prefix of the schema registry does not end")
+    return content[message_indexes(content)[1] :] if is_prefixed(content) else content
 
 
 def _check_size(content: bytes) -> None:

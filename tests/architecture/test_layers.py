@@ -22,7 +22,7 @@ SPARKLOG_ROWS = (
     ({"wire"},),
     ({"record"},),
     ({"client"},),
-    ({"arrow"},),
+    ({"arrow"}, {"serializers"}),
     ({"spark"}, {"local_broker"}),
     ({"testing"},),
 )
@@ -71,7 +71,7 @@ MAY_TOUCH_THE_WORLD = {
     *("sparklog.client.clock", "sparklog.client.promises", "sparklog.client.streams"),
     *("sparklog.tls.contexts", "sparklog.tls.stores"),
     *("sparklog.client.positions", "sparklog.arrow.planning", "sparklog.arrow.topic_read"),  # datetime alone
-    *("sparklog.arrow.plan", "sparklog.arrow.workers"),
+    *("sparklog.arrow.plan", "sparklog.arrow.workers", "sparklog.serializers.registry"),
     *(
         "sparklog.spark.source",
         "sparklog.spark.batch_reader",

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from sparklog.arrow.formats.ddl import parse_schema
 from sparklog.arrow.formats.decoded import Decoded
 from sparklog.arrow.formats.names import SchemaIdPrefix
-from sparklog.arrow.formats.prefix import message_indexes
 from sparklog.arrow.formats.protobuf import ProtobufDecoder, message_descriptor, protobuf_type
 from sparklog.arrow.formats.types import name_of
+from sparklog.record.schema_id import message_indexes
 from tests.properties import examples
 
 F = descriptor_pb2.FieldDescriptorProto

@@ -22,10 +22,10 @@ from sparklog.arrow.formats.avro_flat import PREFIXES, FlatRecords, together
 from sparklog.arrow.formats.avro_program import program_of
 from sparklog.arrow.formats.decoded import Decoded, reason_of
 from sparklog.arrow.formats.names import SchemaIdPrefix
-from sparklog.arrow.formats.prefix import is_prefixed
 from sparklog.arrow.formats.types import TIMESTAMP, TIMESTAMP_NTZ, array_of, map_of
 from sparklog.errors import SettingsError
 from sparklog.kernels import avro
+from sparklog.record.schema_id import is_prefixed
 
 Schema = str | dict[str, Any] | list[Any]
 Read = Callable[[Any, Any], Any]

@@ -18,9 +18,9 @@ import pyarrow as pa
 
 from sparklog.arrow.formats.decoded import Decoded, reason_of
 from sparklog.arrow.formats.names import SchemaIdPrefix
-from sparklog.arrow.formats.prefix import is_prefixed, message_indexes
 from sparklog.arrow.formats.types import TIMESTAMP, array_of, map_of
 from sparklog.errors import SettingsError
+from sparklog.record.schema_id import is_prefixed, message_indexes
 
 Get = Callable[[Any], object]
 
