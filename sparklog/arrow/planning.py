@@ -39,6 +39,8 @@ def planned_ranges(
     """The ranges from `start` to `end`, which is looked up now, by topic and partition, without empty ones.
     A number lies in each log, or above its end; below its log start offset it is a loss.
     """
+    if not topics:
+        raise SettingsError("nothing to read: name at least one topic")
     if start.kind == end.kind in ("offset", "time") and start.number > end.number:
         raise SettingsError(f"start lies beyond end: {start.kind} {start.number} after {end.number}")
     with Admin.from_settings(settings) as admin:

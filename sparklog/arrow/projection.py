@@ -78,8 +78,10 @@ def every_column(known: pa.Schema) -> list[str]:
     """
     value = known.field("value").type
     fields = [field.name for field in value] if pa.types.is_struct(value) else []
-    found = {name.lower(): name for name in reversed([*known.names, *fields])}
-    return [name for name in [*known.names, *fields] if found[name.lower()] == name]
+    found: dict[str, str] = {}
+    for name in (*known.names, *fields):
+        found.setdefault(name.lower(), name)
+    return list(found.values())
 
 
 def known_columns(parts: Mapping[str, PartFormat], *, has_corrupt: bool) -> pa.Schema:

@@ -75,7 +75,7 @@ class SchemaRegistry:
                 if parts.scheme != "https" and parts.hostname not in _LOCAL:
                     raise SettingsError(f"{one}: credentials are sent only to an URL of https://")
             self._headers["Authorization"] = secret
-        handlers: list[urllib.request.BaseHandler] = [_NoRedirect(), urllib.request.ProxyHandler({})]
+        handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
         if any(one.startswith("https:") for one in self._urls):
             try:
                 context = ssl.create_default_context(cafile=ca_file)

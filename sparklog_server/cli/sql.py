@@ -207,14 +207,18 @@ class _Topics:
 
 
 def _result(connection: "duckdb.DuckDBPyConnection", query: str) -> tuple[list[str], Rows]:
-    """The names of the columns, and the rows."""
+    """The names of the columns, each once, and the rows."""
     told = connection.execute(query)
+    names: list[str] = []
+    for name, *_ in told.description or ():
+        same = names.count(name)
+        names.append(f"{name}_{same}" if same else name)
 
     def rows() -> Rows:
         while found := told.fetchmany(ROWS_AT_ONCE):
             yield from found
 
-    return [column[0] for column in told.description or ()], rows()
+    return names, rows()
 
 
 def _print(names: Sequence[str], rows: Rows, output: Output) -> None:

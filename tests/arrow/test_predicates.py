@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import sparklog
 from sparklog import Admin, NewTopic, Producer, TopicPartition
+from sparklog.arrow.plan import Plan
 from sparklog.arrow.predicates import Predicate
 from sparklog.arrow.ranges import OffsetRange
 from sparklog.model import Offset
@@ -143,16 +144,14 @@ def flights() -> Iterator[sparklog.TopicRead]:
 def test_a_query_reads_what_its_conditions_leave(
     flights: sparklog.TopicRead, monkeypatch: pytest.MonkeyPatch, where: str, count: int, read_max: int
 ) -> None:
-    from sparklog.arrow import dataset
-
     begun: list[int] = []
-    begin = dataset.Plan.begin
+    begin = Plan.begin
 
-    def counted(self: dataset.Plan, projection: Any) -> Any:
+    def counted(self: Plan, projection: Any) -> Any:
         begun.append(sum(map(len, self.ranges)))
         return begin(self, projection)
 
-    monkeypatch.setattr(dataset.Plan, "begin", counted)
+    monkeypatch.setattr(Plan, "begin", counted)
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
         connection.register("flights", flights.dataset())

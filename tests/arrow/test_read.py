@@ -43,7 +43,7 @@ def write(servers: str, topic: str, *values: bytes | None, partition: int = 0, a
 
 
 def values(read: sparklog.TopicRead) -> list[object]:
-    return read.to_arrow()["value"].to_pylist()
+    return list(read.to_arrow()["value"].to_pylist())
 
 
 def test_a_read_has_the_columns_of_the_source_by_partition_and_offset(servers: str, topic: str) -> None:
@@ -100,17 +100,18 @@ def test_a_read_ends_at_the_end_of_its_beginning(servers: str, topic: str) -> No
 
 def test_records_of_open_and_aborted_transactions_are_not_read(servers: str, topic: str) -> None:
     with Producer(bootstrap_servers=servers, transactional_id=topic) as producer:
-        for value, ends in ((b"a", producer.commit_transaction), (b"b", producer.abort_transaction)):
-            producer.begin_transaction()
-            producer.send(topic, value, partition=0)
+        producer.init()
+        for value, ends in ((b"a", producer.commit), (b"b", producer.abort)):
+            producer.begin()
+            producer.send(topic, value, partition=0).result(20)
             ends()
         write(servers, topic, b"c")
-        producer.begin_transaction()
+        producer.begin()
         producer.send(topic, b"d", partition=0).result(20)
         assert values(sparklog.read(topic, bootstrap_servers=servers)) == [b"a", b"c"]
         every = sparklog.read(topic, isolation_level="read_uncommitted", bootstrap_servers=servers)
         assert values(every) == [b"a", b"b", b"c", b"d"]
-        producer.abort_transaction()
+        producer.abort()
 
 
 def test_fields_of_json_are_columns_and_only_they_are_decoded(servers: str, topic: str) -> None:
@@ -212,6 +213,8 @@ def test_what_cannot_be_read_is_refused_with_its_name(
 
 
 def test_unknown_topics_and_partitions_are_told(servers: str, topic: str) -> None:
+    with pytest.raises(SettingsError, match="name at least one topic"):
+        sparklog.read([], bootstrap_servers=servers)
     with pytest.raises(UnknownTopic, match="no-such-topic"):
         sparklog.read("no-such-topic", bootstrap_servers=servers)
     with pytest.raises(UnknownTopic, match=f"{topic}-7"):

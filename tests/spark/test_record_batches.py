@@ -10,12 +10,14 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
+import sparklog
 from sparklog import Admin, Producer
 from sparklog.arrow.ranges import DataLoss, OffsetRange
+from sparklog.arrow.reading import gathered
 from sparklog.model import Offset, TopicPartition
 from sparklog.spark.connections import close_idle
 from sparklog.spark.options import Options
-from sparklog.spark.readers import gathered, record_batches
+from sparklog.spark.readers import record_batches
 from sparklog.spark.schema import source_schema
 from tests.spark.conftest import MakeTopic
 
@@ -147,6 +149,30 @@ def test_a_topic_made_anew_after_it_was_planned_is_a_loss_and_not_read(
     assert read(failOnDataLoss="skip") == [b"old"]
     with pytest.warns(UserWarning, match=anew):
         assert read(failOnDataLoss="warn") == [b"old"]
+
+
+@pytest.mark.parametrize("value_format", ["binary", "string", "json"])
+def test_a_read_without_spark_has_the_same_columns(
+    servers: str, make_topic: MakeTopic, value_format: str
+) -> None:
+    topic = make_topic(2)
+    with Producer(bootstrap_servers=servers) as producer:
+        for number, content in enumerate((b'{"a":1}', None, b'{"a":"x"}', b'{"b":2}')):
+            producer.send(topic, content, b"key", partition=number % 2, headers=[("h", b"1")])
+    schema = {"valueSchema": "a INT"} if value_format == "json" else {}
+    given = options(servers, valueFormat=value_format, includeHeaders="true", **schema)
+    columns = source_schema(given)
+    batches = record_batches(given, columns, ranges(topic, {0: 2, 1: 2}))
+    read = sparklog.read(
+        topic,
+        columns=columns.names,
+        value_format=value_format,  # type: ignore[arg-type]
+        value_schema=schema.get("valueSchema"),
+        bootstrap_servers=servers,
+    )
+    expected = pa.Table.from_batches(batches, schema=read.schema)
+    assert read.to_arrow().equals(expected)
+    assert read.to_arrow().num_rows == 4
 
 
 def test_a_forked_worker_opens_connections_of_its_own(servers: str, make_topic: MakeTopic) -> None:
