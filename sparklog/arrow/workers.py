@@ -21,6 +21,9 @@ from sparklog.client.settings import ClientSettings
 BATCHES_MAX: Final = 2
 """Batches of a thread that wait for the consumer; each has at most the records of one Fetch."""
 
+CLOSE_S_MAX: Final = 10.0
+"""An interrupted thread ends when it has built its batch. At the end of the process it may not run again."""
+
 BatchesOf = Callable[[RangeReader, OffsetRange], Iterator[pa.RecordBatch]]
 
 
@@ -83,7 +86,7 @@ class ParallelRead:
             self._interrupt()
         for thread in self._threads:
             if thread is not threading.current_thread():
-                thread.join()
+                thread.join(CLOSE_S_MAX)
 
     def __enter__(self) -> Self:
         return self
