@@ -13,8 +13,9 @@ from sparklog_server.cli.options import (
     print_json,
     print_table,
     reaches_cluster,
-    say,
+    report,
 )
+from sparklog_server.cli.watching import can_watch
 
 if TYPE_CHECKING:
     from sparklog.client.admin import Admin
@@ -73,6 +74,7 @@ def add(principal: str, operations: str, resource: str, prefixed: bool, deny: bo
     ]
     with _authorized() as cluster:
         cluster.create_acls(rules)
+    report(f"added {len(rules)} rule{'s' * (len(rules) != 1)}")
 
 
 def _selects_rules(command: Command) -> Command:
@@ -111,12 +113,15 @@ def _selects_pattern(default: "PatternFilter") -> Callable[[Command], Command]:
 @_selects_pattern("match")
 @reaches_cluster
 @as_json
+@can_watch
 def list_rules(pattern: "PatternFilter", is_json: bool) -> None:
     """List access rules: all of them if no option selects some."""
     wanted = _filter(pattern)
     with _authorized() as cluster:
         found = cluster.describe_acls(wanted)
     _print_rules(found, is_json=is_json)
+    if not found and not is_json:
+        report("there are no such rules")
 
 
 @acls.command()
@@ -145,8 +150,9 @@ def remove(pattern: "PatternFilter", is_all: bool, validate_only: bool, is_json:
         else:
             removed = cluster.delete_acls([wanted])[wanted]
     _print_rules(removed, is_json=is_json)
-    if not removed:
-        say("no rule is selected")
+    if not is_json:
+        what = "selected" if validate_only else "removed"
+        report(f"{what} {len(removed)} rule{'s' * (len(removed) != 1)}" if removed else "no rule is selected")
 
 
 @acls.command()

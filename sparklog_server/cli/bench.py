@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from sparklog_server.cli.cluster_names import topic_names
 from sparklog_server.cli.options import (
     admin,
     as_json,
@@ -17,7 +18,6 @@ from sparklog_server.cli.options import (
     print_json,
     print_table,
     reaches_cluster,
-    topic_names,
 )
 
 if TYPE_CHECKING:

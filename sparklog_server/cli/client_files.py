@@ -70,18 +70,18 @@ def _of_toml(text: str, file: str) -> dict[str, str]:
     import tomllib
 
     try:
-        return dict(_flat(tomllib.loads(text)))
+        return dict(flat_settings(tomllib.loads(text)))
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"{file} is not TOML: {error}") from None
 
 
-def _flat(table: Mapping[str, object], prefix: str = "") -> list[tuple[str, str]]:
-    """`security.protocol = "SSL"` is a table `security` in TOML."""
+def flat_settings(table: Mapping[str, object], prefix: str = "") -> list[tuple[str, str]]:
+    """The settings of a table by Kafka's names: `security.protocol = "SSL"` is a table `security` in TOML."""
     found: list[tuple[str, str]] = []
     for name, value in table.items():
         key = f"{prefix}{name}".replace("_", ".")
         if isinstance(value, dict):
-            found += _flat(value, f"{key}.")
+            found += flat_settings(value, f"{key}.")
         elif isinstance(value, list):
             found.append((key, ",".join(map(str, value))))
         else:

@@ -7,6 +7,7 @@ import click
 from sparklog_server.cli.cluster_start import start
 from sparklog_server.cli.cluster_status import status
 from sparklog_server.cli.options import admin, as_json, print_json, print_table, reaches_cluster
+from sparklog_server.cli.watching import can_watch
 
 if TYPE_CHECKING:
     from sparklog.client.admin import Admin
@@ -26,6 +27,7 @@ cluster.add_command(status)
 @click.option("--fenced", is_flag=True, help="Include brokers that are registered and not in service.")
 @reaches_cluster
 @as_json
+@can_watch
 def describe(fenced: bool, is_json: bool) -> None:
     """Show the brokers, the controller, and the cluster id."""
     with admin() as asked:
@@ -73,6 +75,7 @@ def _active_controller(asked: "Admin", told: "Cluster") -> int:
 @cluster.command()
 @reaches_cluster
 @as_json
+@can_watch
 def quorum(is_json: bool) -> None:
     """Show the leader, voters and observers of the metadata log, and the lag of each."""
     with admin() as asked:

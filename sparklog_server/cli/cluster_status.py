@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from sparklog_server.cli.options import admin, as_json, print_json, print_table, reaches_cluster, say
+from sparklog_server.cli.watching import can_watch
 
 if TYPE_CHECKING:
     from sparklog.client.admin_cluster import Cluster, Quorum
@@ -79,6 +80,7 @@ def statuses(cluster: "Cluster", quorum: "Quorum | None", topics: "Iterable[Topi
 @click.command()
 @reaches_cluster
 @as_json
+@can_watch
 def status(is_json: bool) -> int:
     """Show each node: its roles, state, leaderships, offline partitions, and the lag of its metadata.
 

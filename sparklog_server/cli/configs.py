@@ -5,17 +5,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from sparklog_server.cli.cluster_names import group_names, topic_names
 from sparklog_server.cli.options import (
     admin,
     as_json,
-    group_names,
     keep,
     print_json,
     print_table,
     reaches_cluster,
-    say,
-    topic_names,
+    report,
 )
+from sparklog_server.cli.setting_names import resource_keys
+from sparklog_server.cli.watching import can_watch
 
 if TYPE_CHECKING:
     from sparklog.client.admin_configs import ConfigChange, ConfigEntry, ConfigResource, Operation
@@ -52,7 +53,7 @@ def _of_resources(command: Command) -> Command:
 
 
 @configs.command()
-@click.argument("keys", nargs=-1, metavar="[KEY]...")
+@click.argument("keys", nargs=-1, metavar="[KEY]...", shell_complete=resource_keys)
 @_of_resources
 @click.option(
     "--all",
@@ -63,6 +64,7 @@ def _of_resources(command: Command) -> Command:
 @click.option("--doc", is_flag=True, help="Describe each setting.")
 @reaches_cluster
 @as_json
+@can_watch
 def describe(keys: tuple[str, ...], is_all: bool, doc: bool, is_json: bool) -> None:
     """Show the settings, their sources and their defaults."""
     wanted = _resources()
@@ -86,9 +88,10 @@ def describe(keys: tuple[str, ...], is_all: bool, doc: bool, is_json: bool) -> N
         + ([entry.documentation or ""] if doc else [])
         for resource, entry in shown
     ]
-    print_table(columns, rows)
-    if not shown:
-        say("nothing is set; `--all` shows the defaults")
+    if shown:
+        print_table(columns, rows)
+    else:
+        report("nothing is set; `--all` shows the defaults")
 
 
 @configs.command(name="list")
@@ -101,6 +104,7 @@ def describe(keys: tuple[str, ...], is_all: bool, doc: bool, is_json: bool) -> N
 )
 @reaches_cluster
 @as_json
+@can_watch
 def list_resources(types: tuple[str, ...], is_json: bool) -> None:
     """List the resources that can have settings."""
     with admin() as cluster:
@@ -109,11 +113,15 @@ def list_resources(types: tuple[str, ...], is_json: bool) -> None:
     if is_json:
         print_json([{"type": resource.type, "name": resource.name} for resource in found])
         return
-    print_table(["type", "name"], [[resource.type, resource.name] for resource in found])
+    print_table(
+        ["type", "name"],
+        [[resource.type, resource.name] for resource in found],
+        empty="there are no resources of this type",
+    )
 
 
 @configs.command(name="set")
-@click.argument("assignments", nargs=-1, required=True, metavar="KEY=VALUE...")
+@click.argument("assignments", nargs=-1, required=True, metavar="KEY=VALUE...", shell_complete=resource_keys)
 @_of_resources
 @click.option("--validate-only", is_flag=True, help="Validate without applying.")
 @reaches_cluster
@@ -124,7 +132,7 @@ def set_configs(assignments: tuple[str, ...], validate_only: bool) -> None:
 
 
 @configs.command()
-@click.argument("keys", nargs=-1, required=True, metavar="KEY...")
+@click.argument("keys", nargs=-1, required=True, metavar="KEY...", shell_complete=resource_keys)
 @_of_resources
 @click.option("--validate-only", is_flag=True, help="Validate without applying.")
 @reaches_cluster
@@ -138,6 +146,8 @@ def delete(keys: tuple[str, ...], validate_only: bool) -> None:
 def _alter(resources: "list[ConfigResource]", changes: "list[ConfigChange]", *, is_trial: bool) -> None:
     with admin() as cluster:
         cluster.alter_configs(dict.fromkeys(resources, changes), validate_only=is_trial)
+    shown = (f"{one.type} {one.name or ALL_BROKERS}" for one in resources)
+    report(f"changed {', '.join(shown)}", is_trial=is_trial)
 
 
 def _change(assignment: str) -> "ConfigChange":

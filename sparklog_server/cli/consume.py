@@ -2,35 +2,49 @@
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from sparklog_server.cli.cluster_names import topic_names
 from sparklog_server.cli.formats import compiled, unescaped
 from sparklog_server.cli.options import (
     admin,
     as_json,
     client_settings,
+    json_text,
+    listed,
     partitions_named,
-    print_json,
     reaches_cluster,
-    topic_names,
-    topics_named,
+    report,
+    say,
 )
-from sparklog_server.cli.positions import Position, offsets_at, position
+from sparklog_server.cli.positions import Position, duration_option, offsets_at, position
+from sparklog_server.cli.topics_chosen import chosen, matches_names
 
 if TYPE_CHECKING:
     from sparklog.client.consumer import Consumer, ConsumerRecord
     from sparklog.model import TopicPartition
+    from sparklog_server.cli.reach import Reach
 
 POLL_MS = 500
 POLL_RECORDS_MAX = 10_000
+AWAY_MS_MAX = 30_000
+"""How long a read up to the end waits for a broker to return."""
 _CREATES_NOTHING = {"allow_auto_create_topics": "false"}
 FIELDS = ("topic", "partition", "offset", "timestamp_ms", "key", "value", "headers")
 
 
+class Limits(NamedTuple):
+    """When to stop: after so many records, after so long without one."""
+
+    records_max: int | None
+    timeout_ms: int | None
+
+
 @click.command()
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=topic_names)
+@matches_names
 @click.option(
     "-o",
     "--from",
@@ -49,7 +63,14 @@ FIELDS = ("topic", "partition", "offset", "timestamp_ms", "key", "value", "heade
 )
 @click.option("-c", "--max", "records_max", metavar="N", type=click.IntRange(0), help="Stop after N records.")
 @click.option("-e", "--exit-eof", is_flag=True, help="Exit at the end offsets recorded at startup.")
-@click.option("--timeout-ms", metavar="MS", type=click.IntRange(0), help="Exit after MS without a record.")
+@click.option(
+    "--timeout",
+    metavar="DURATION",
+    callback=duration_option,
+    help="Exit after this long without a record: 10s, 500ms; with 1 if no broker is reachable by then. "
+    "[default: none; 30s without a broker for --exit-eof]",
+)
+@click.option("--timeout-ms", metavar="MS", type=click.IntRange(0), help="As --timeout, in ms.")
 @click.option(
     "-K", "--key-separator", metavar="TEXT", help="Print the key too, with TEXT between key and value."
 )
@@ -79,25 +100,25 @@ FIELDS = ("topic", "partition", "offset", "timestamp_ms", "key", "value", "heade
 @click.option(
     "--isolation",
     type=click.Choice(["read_uncommitted", "read_committed"]),
-    default="read_uncommitted",
-    show_default=True,
-    help="Set whether to read records of open and aborted transactions.",
+    help="Set whether to read records of open and aborted transactions. [default: read_uncommitted]",
 )
 @reaches_cluster
 @as_json
 def consume(
     topics: tuple[str, ...],
+    is_regex: bool,
     start: str | None,
     from_beginning: bool,
     text: str | None,
     records_max: int | None,
     exit_eof: bool,
+    timeout: int | None,
     timeout_ms: int | None,
     key_separator: str | None,
     delimiter: str,
     partitions: tuple[int, ...],
     group: str | None,
-    isolation: str,
+    isolation: str | None,
     is_json: bool,
 ) -> None:
     """Print the records of TOPICs, one line each, until Ctrl-C.
@@ -110,20 +131,30 @@ def consume(
     from time import time
 
     from sparklog.client.consumer import Consumer
+    from sparklog_server.cli.reach import Reach
 
     begin = _start(
         start, from_beginning=from_beginning, is_group=group is not None, now_ms=int(time() * 1000)
     )
     print_all = _printer(text, key_separator, delimiter, is_json=is_json)
+    if timeout is not None:
+        timeout_ms = timeout
+    limits = Limits(records_max, timeout_ms)
+    more = _CREATES_NOTHING if isolation is None else {**_CREATES_NOTHING, "isolation_level": isolation}
     if group is not None:
         if partitions or exit_eof:
             raise click.UsageError("--group shares out the partitions: leave --partition and --exit-eof out")
-        _consume_as_member(topics, group, isolation, begin, records_max, timeout_ms, print_all)
+        _consume_as_member(topics, group, more, begin, limits, print_all, is_regex=is_regex)
         return
-    with Consumer.from_settings(client_settings(isolation_level=isolation, **_CREATES_NOTHING)) as consumer:
-        assigned = _assign(consumer, topics, partitions, begin or Position("latest"))
+    begin = begin or Position("latest")
+    settings = client_settings(wait_ms=timeout_ms, **more)
+    with Reach(settings.bootstrap_servers) as reach, Consumer.from_settings(settings) as consumer:
+        assigned = _assign(consumer, topics, partitions, begin, is_regex=is_regex)
         ends = consumer.end_offsets(assigned) if exit_eof else None
-        _read(consumer, print_all, records_max, timeout_ms, ends)
+        if ends is None and begin.kind == "latest":
+            say(f"waiting for records at the end of {listed(topics)}; Ctrl-C ends")
+        count = _read(consumer, reach, print_all, limits, ends)
+    _report(count, topics, is_from_end=begin.kind == "latest")
 
 
 def _start(text: str | None, *, from_beginning: bool, is_group: bool, now_ms: int) -> Position | None:
@@ -146,32 +177,44 @@ def _start(text: str | None, *, from_beginning: bool, is_group: bool, now_ms: in
 def _consume_as_member(
     topics: Sequence[str],
     group: str,
-    isolation: str,
+    more: Mapping[str, str],
     begin: Position | None,
-    records_max: int | None,
-    timeout_ms: int | None,
+    limits: Limits,
     print_all: "Callable[[list[ConsumerRecord]], None]",
+    *,
+    is_regex: bool,
 ) -> None:
     """Read the partitions that the group assigns; offsets of printed records are committed
     periodically and at exit."""
     from sparklog.client.consumer import Consumer
+    from sparklog_server.cli.reach import Reach
 
+    reset = {} if begin is None else {"auto_offset_reset": begin.kind}
+    settings = client_settings(wait_ms=limits.timeout_ms, group_id=group, **reset, **more)
     with admin() as cluster:
-        topics_named(cluster, topics)
-    reset = "latest" if begin is None else begin.kind
-    settings = client_settings(
-        isolation_level=isolation, group_id=group, auto_offset_reset=reset, **_CREATES_NOTHING
-    )
-    with Consumer.from_settings(settings) as consumer:
-        consumer.subscribe(topics)
-        _read(consumer, print_all, records_max, timeout_ms, None)
+        chosen(cluster, topics, is_regex=is_regex)
+    with Reach(settings.bootstrap_servers) as reach, Consumer.from_settings(settings) as consumer:
+        if is_regex:
+            # Topics that are created later are read too.
+            consumer.subscribe(pattern="|".join(f"(?:{topic})" for topic in topics))
+        else:
+            consumer.subscribe(topics)
+        count = _read(consumer, reach, print_all, limits, None)
+    _report(count, topics, is_from_end=False)
 
 
 def _assign(
-    consumer: "Consumer", topics: Sequence[str], partitions: tuple[int, ...], begin: Position
+    consumer: "Consumer",
+    topics: Sequence[str],
+    partitions: tuple[int, ...],
+    begin: Position,
+    *,
+    is_regex: bool,
 ) -> "list[TopicPartition]":
     numbers = "" if not partitions else ":" + ",".join(map(str, partitions))
     with admin() as cluster:
+        if is_regex:
+            topics = list(chosen(cluster, topics, is_regex=True))
         assigned = partitions_named(cluster, [topic + numbers for topic in topics])
         offsets = offsets_at(cluster, assigned, begin)
     consumer.assign(assigned)
@@ -182,28 +225,47 @@ def _assign(
 
 def _read(
     consumer: "Consumer",
+    reach: "Reach",
     print_all: "Callable[[list[ConsumerRecord]], None]",
-    records_max: int | None,
-    timeout_ms: int | None,
+    limits: Limits,
     ends: "Mapping[TopicPartition, int] | None",
-) -> None:
-    """Print until `records_max` records are printed, `timeout_ms` passes without a record, or every position
-    has reached its end.
+) -> int:
+    """Print until a limit or the end of every partition is reached; returns the number of records.
+
+    ClickException if no broker has been reachable for the timeout.
     """
     from time import monotonic
 
-    left = sys.maxsize if records_max is None else records_max
+    left = sys.maxsize if limits.records_max is None else limits.records_max
+    timeout_ms, count = limits.timeout_ms, 0
+    away_ms_max = AWAY_MS_MAX if timeout_ms is None and ends is not None else timeout_ms
     quiet_since_s = monotonic()
-    while left > 0 and (timeout_ms is None or (monotonic() - quiet_since_s) * 1000 < timeout_ms):
+    while count < left:
         if ends is not None and all(consumer.position(partition) >= end for partition, end in ends.items()):
-            return
+            break
         records = consumer.poll(
-            POLL_MS if timeout_ms is None else min(POLL_MS, timeout_ms), min(left, POLL_RECORDS_MAX)
+            POLL_MS if timeout_ms is None else min(POLL_MS, timeout_ms), min(left - count, POLL_RECORDS_MAX)
         )
         if records:
             quiet_since_s = monotonic()
-            left -= len(records)
+            reach.heard()
+            count += len(records)
             print_all(records)
+            continue
+        quiet_ms = (monotonic() - quiet_since_s) * 1000
+        if away_ms_max is not None and quiet_ms >= away_ms_max:
+            reach.raise_if_lost(away_ms_max)
+        if timeout_ms is not None and quiet_ms >= timeout_ms:
+            break
+    return count
+
+
+def _report(count: int, topics: Sequence[str], *, is_from_end: bool) -> None:
+    if count:
+        report(f"read {count} record{'s' * (count != 1)}")
+        return
+    hint = "; --from beginning reads those that are stored" if is_from_end else ""
+    report(f"no records in {listed(topics)}{hint}")
 
 
 def _printer(
@@ -233,6 +295,7 @@ def _printer(
 
 
 def _print_json(records: "list[ConsumerRecord]") -> None:
-    for record in records:
-        print_json({name: getattr(record, name) for name in FIELDS})
-    sys.stdout.flush()
+    # As UTF-8 in every locale, because JSON is.
+    lines = [json_text({name: getattr(record, name) for name in FIELDS}) for record in records]
+    sys.stdout.buffer.write("".join(lines).encode())
+    sys.stdout.buffer.flush()

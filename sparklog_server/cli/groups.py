@@ -5,19 +5,20 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sparklog_server.cli.cluster_names import group_names, topic_names
 from sparklog_server.cli.groups_reset import reset_offsets
 from sparklog_server.cli.options import (
     admin,
     as_json,
-    group_names,
     listed,
     partitions_named,
     print_json,
     print_table,
     reaches_cluster,
+    report,
     say,
-    topic_names,
 )
+from sparklog_server.cli.watching import can_watch
 
 if TYPE_CHECKING:
     from sparklog.client.admin import Admin
@@ -54,6 +55,7 @@ groups.add_command(reset_offsets)
 )
 @reaches_cluster
 @as_json
+@can_watch
 def list_groups(states: tuple[str, ...], types: tuple[str, ...], is_json: bool) -> None:
     """List the groups with their type and state."""
     with admin() as cluster:
@@ -69,6 +71,7 @@ def list_groups(states: tuple[str, ...], types: tuple[str, ...], is_json: bool) 
     print_table(
         ["group", "type", "state", "protocol"],
         [[g.group_id, g.type, g.state, g.protocol_type] for g in found],
+        empty="there are no such groups" if states or types else "there are no groups",
     )
 
 
@@ -80,6 +83,7 @@ def list_groups(states: tuple[str, ...], types: tuple[str, ...], is_json: bool) 
 @click.option("--state", is_flag=True, help="Show state, assignor and coordinator instead of the offsets.")
 @reaches_cluster
 @as_json
+@can_watch
 def describe(names: tuple[str, ...], members: bool, state: bool, is_json: bool) -> None:
     """Show committed offsets, lag and the assigned members, of all groups if no GROUP is given."""
     if members and state:
@@ -125,10 +129,12 @@ def describe(names: tuple[str, ...], members: bool, state: bool, is_json: bool) 
             for g in described.values()
             for m in g.members
         ]
-        print_table(MEMBER_COLUMNS, rows)
+        print_table(MEMBER_COLUMNS, rows, empty="no group has members")
     else:
         rows = [row for g in described.values() for row in _lag_rows(g, committed[g.group_id], ends)]
-        print_table(LAG_COLUMNS, rows)
+        print_table(
+            LAG_COLUMNS, rows, empty="no offsets are committed" if described else "there are no groups"
+        )
         for group in described.values():
             if not group.members:
                 say(f"group {group.group_id} has no members")
@@ -141,6 +147,7 @@ def delete(names: tuple[str, ...]) -> None:
     """Delete groups that have no members, with their committed offsets."""
     with admin() as cluster:
         cluster.delete_groups(names)
+    report(f"deleted {listed(names)}")
 
 
 @groups.command(name="delete-offsets")
@@ -158,7 +165,9 @@ def delete(names: tuple[str, ...]) -> None:
 def delete_offsets(group: str, topics: tuple[str, ...]) -> None:
     """Delete the committed offsets of GROUP for partitions to which none of its members subscribes."""
     with admin() as cluster:
-        cluster.delete_group_offsets(group, partitions_named(cluster, topics))
+        partitions = partitions_named(cluster, topics)
+        cluster.delete_group_offsets(group, partitions)
+    report(f"deleted the offsets of {listed(partitions)} in {group}")
 
 
 @groups.command(name="remove-members")
@@ -178,6 +187,7 @@ def remove_members(group: str, members: tuple[str, ...], instances: tuple[str, .
         raise click.UsageError("say whom: --member or --instance")
     with admin() as cluster:
         cluster.remove_group_members(group, members, instance_ids=instances)
+    report(f"removed {listed((*members, *instances))} from {group}")
 
 
 # -- lag -----------------------------------------------------------------------------------------------------

@@ -4,17 +4,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sparklog_server.cli.cluster_names import group_names, topic_names
 from sparklog_server.cli.options import (
     PARTITION_NUMBER_MAX,
     admin,
     as_json,
-    group_names,
     partitions_named,
     print_json,
     print_table,
     reaches_cluster,
-    say,
-    topic_names,
+    report,
 )
 from sparklog_server.cli.positions import INT64_MAX, Position, duration_ms, offsets_at, time_ms
 
@@ -252,5 +251,4 @@ def _print(
         print_json({"group": group, "is_executed": is_done, "offsets": offsets})
         return
     print_table(["topic", "partition", "new offset", "committed"], rows)
-    if not is_done:
-        say("nothing was changed; --execute moves the group")
+    report(f"moved group {group}" if is_done else "nothing was changed; --execute moves the group")

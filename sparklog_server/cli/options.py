@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from sparklog_server.cli.setting_names import client_keys, profile_names
+
 if TYPE_CHECKING:
     from sparklog.client.admin import Admin
     from sparklog.client.admin_topics import Topic
@@ -22,13 +24,13 @@ if TYPE_CHECKING:
 # A person waits for the answer, so an unreachable broker must be reported soon.
 API_TIMEOUT_MS = 10_000
 CONNECT_S_MAX = 3.0
-COMPLETIONS_MAX = 200
 NAMES_LIKE_MAX = 3
 PARTITION_NUMBER_MAX = (1 << 31) - 1
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 
 _SERVER_DEFAULT = "127.0.0.1:9092"
 _SERVER, _SETTINGS, _FILE = "sparklog.bootstrap-server", "sparklog.settings", "sparklog.command-config"
-_SERVER_OUTSIDE = "sparklog.bootstrap-server-outside"
+_SERVER_OUTSIDE, _PROFILE = "sparklog.bootstrap-server-outside", "sparklog.profile"
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -45,6 +47,18 @@ def reaches_cluster(command: Command) -> Command:
             expose_value=False,
             callback=keep(_SETTINGS),
             help="Set a client setting by Kafka's name. Repeatable.",
+            shell_complete=client_keys,
+        ),
+        click.option(
+            "--profile",
+            metavar="NAME",
+            envvar="SPARKLOG_PROFILE",
+            show_envvar=True,
+            expose_value=False,
+            callback=keep(_PROFILE),
+            help="Take client settings from this profile. [default: the current one, unless a broker or a "
+            "file is given]",
+            shell_complete=profile_names,
         ),
         click.option(
             "--command-config",
@@ -60,10 +74,11 @@ def reaches_cluster(command: Command) -> Command:
             "--bootstrap-server",
             metavar="HOST:PORT",
             envvar="SPARKLOG_BOOTSTRAP_SERVER",
+            show_envvar=True,
             expose_value=False,
             callback=_keep_server,
             help="Connect to a broker of the cluster, or to one of several separated by commas. [default: "
-            f"bootstrap.servers of the file, or {_SERVER_DEFAULT}]",
+            f"bootstrap.servers of the file or the profile, or {_SERVER_DEFAULT}]",
         ),
     ):
         command = option(command)
@@ -92,7 +107,7 @@ def _keep_server(context: click.Context, option: click.Parameter, value: str | N
         and context.get_parameter_source(option.name) is click.core.ParameterSource.ENVIRONMENT
     )
     context.meta[_SERVER] = None if is_of_environment else value
-    context.meta[_SERVER_OUTSIDE] = value or _SERVER_DEFAULT
+    context.meta[_SERVER_OUTSIDE] = value
 
 
 def pairs(assignments: Sequence[str], option: str) -> dict[str, str]:
@@ -106,12 +121,19 @@ def pairs(assignments: Sequence[str], option: str) -> dict[str, str]:
     return given
 
 
-def client_settings(**more: str) -> "ClientSettings":
-    """The settings of a client of this command: `more` by names with `_` for `.`, then the file's, then
-    those of --set. Fails at once if no broker is reachable.
+def client_settings(*, wait_ms: int | None = None, **more: str) -> "ClientSettings":
+    """The settings of a client of this command: those of the profile and the file, over them `more`, the
+    command's options by names with `_` for `.`, over them --set. Fails if no broker is reachable: at once,
+    or after `wait_ms`.
     """
     settings = unchecked_settings(**more)
-    _check_reachable(settings.bootstrap_servers)
+    if wait_ms is not None:
+        from sparklog_server.cli.reach import wait_for_broker
+
+        wait_for_broker(settings.bootstrap_servers, wait_ms)
+    # A client would retry until its timeout, because a broker may return.
+    elif reasons := refused_by(settings.bootstrap_servers):
+        raise no_broker(reasons)
     return settings
 
 
@@ -125,22 +147,42 @@ def unchecked_settings(**more: str) -> "ClientSettings":
         "client.id": "sparklog-cli",
     }
     given = {name.replace("_", "."): value for name, value in more.items()}
-    return ClientSettings.from_kafka(client_map(patience | given))
+    return ClientSettings.from_kafka(client_map(patience, given))
 
 
-def client_map(less: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
-    """The settings of this command's options by Kafka's names, over those of `less`."""
+def client_map(less: Mapping[str, str] = _NOTHING, more: Mapping[str, str] = _NOTHING) -> dict[str, str]:
+    """The settings of this command's options by Kafka's names: `less` are below those of files, `more` above
+    them.
+    """
     meta = click.get_current_context().meta
-    given = dict(less)
-    given["bootstrap.servers"] = meta[_SERVER_OUTSIDE]
+    assigned = pairs(meta[_SETTINGS], "--set")
+    given = {**less, "bootstrap.servers": meta[_SERVER_OUTSIDE] or _SERVER_DEFAULT}
+    # The credentials of the current profile go to no cluster that was named otherwise.
+    is_named = meta[_SERVER_OUTSIDE] or meta[_FILE] is not None or "bootstrap.servers" in assigned
+    if meta[_PROFILE] is not None or not is_named:
+        from sparklog_server.cli.profiles import read_profiles
+
+        profiles = read_profiles()
+        name = meta[_PROFILE] or profiles.current
+        if name is not None:
+            given |= profiles.settings_of(name)
     if meta[_FILE] is not None:
         from sparklog_server.cli.client_files import read_client_file
 
         given |= read_client_file(meta[_FILE])
-    given |= pairs(meta[_SETTINGS], "--set")
+    given |= {**more, **assigned}
     if meta[_SERVER] is not None:
         given["bootstrap.servers"] = meta[_SERVER]
     return given
+
+
+def without_options(context: click.Context) -> None:
+    """Give the options of `reaches_cluster` their absent values, where click has not parsed them: in shell
+    completion.
+    """
+    absent = {_SERVER: None, _SERVER_OUTSIDE: None, _PROFILE: None, _SETTINGS: (), _FILE: None}
+    for name, value in absent.items():
+        context.meta.setdefault(name, value)
 
 
 def admin() -> "Admin":
@@ -150,24 +192,28 @@ def admin() -> "Admin":
     return Admin.from_settings(client_settings())
 
 
-def _check_reachable(servers: Sequence[str]) -> None:
-    """Fail at once if no broker is reachable: a client would retry until its timeout, because a broker may
-    return.
-    """
+def refused_by(servers: Sequence[str]) -> dict[str, str]:
+    """Why each of the servers refuses a connection; empty if one of them accepts it."""
     import socket
 
     from sparklog.client.settings import address_of
 
-    failures = []
+    reasons = {}
     for server in servers:
         try:
             socket.create_connection(address_of(server), timeout=CONNECT_S_MAX).close()
-            return
         except OSError as error:
-            failures.append(f"{server} ({(error.strerror or str(error)).lower()})")
-    raise click.ClickException(
-        f"no broker at {', '.join(failures)}; start one with `sparklog start`, or name one with "
-        f"--bootstrap-server"
+            reasons[server] = (error.strerror or str(error)).lower()
+        else:
+            return {}
+    return reasons
+
+
+def no_broker(reasons: Mapping[str, str], within: str = "") -> click.ClickException:
+    """The error of servers that refuse connections."""
+    listed = ", ".join(f"{server} ({reason})" for server, reason in reasons.items())
+    return click.ClickException(
+        f"no broker at {listed}{within}; start one with `sparklog start`, or name one with --bootstrap-server"
     )
 
 
@@ -226,57 +272,34 @@ def _like(name: str, existing: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
-def topic_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Topic names for shell completion; none if no broker answers."""
-    return _completions(context, incomplete, lambda admin: admin.list_topics())
-
-
-def group_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Group names for shell completion; none if no broker answers."""
-    return _completions(context, incomplete, lambda admin: [group.group_id for group in admin.list_groups()])
-
-
-def transactional_ids(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Transactional ids for shell completion."""
-    return _completions(
-        context,
-        incomplete,
-        lambda admin: [one.transactional_id for one in admin.list_transactions(prefix=incomplete)],
-    )
-
-
-def _completions(
-    context: click.Context, incomplete: str, ask: "Callable[[Admin], Iterable[str]]"
-) -> list[str]:
-    from sparklog.errors import SparklogError
-
-    # Click may not have parsed these options yet.
-    absent_values = {_SERVER: None, _SERVER_OUTSIDE: _SERVER_DEFAULT, _SETTINGS: (), _FILE: None}
-    for name, absent in absent_values.items():
-        context.meta.setdefault(name, absent)
-    try:
-        with context, admin() as asked:
-            return [name for name in ask(asked) if name.startswith(incomplete)][:COMPLETIONS_MAX]
-    except (SparklogError, OSError, click.ClickException):
-        return []
-
-
 # -- printing ------------------------------------------------------------------------------------------------
 
 
-def print_json(value: object) -> None:
+def json_text(value: object) -> str:
     """One line of JSON; bytes that are not UTF-8 are an object, `{"base64": "…"}`."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, default=_json_of) + "\n")
+    return json.dumps(value, ensure_ascii=False, default=_json_of) + "\n"
+
+
+def print_json(value: object) -> None:
+    """Print a value as one line of JSON."""
+    sys.stdout.write(json_text(value))
 
 
 def print_table(
-    columns: Sequence[str], rows: Sequence[Sequence[object]], *, emphasis: Mapping[int, str] | None = None
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    emphasis: Mapping[int, str] | None = None,
+    empty: str = "",
 ) -> None:
     """A table on a terminal; elsewhere lines with tabs and no heading, for other programs. None is empty,
     and `-` on a terminal.
 
-    `emphasis` are styles by the number of a row.
+    `emphasis` are styles by the number of a row. Without rows, `empty` is told on stderr.
     """
+    if not rows and empty:
+        report(empty)
+        return
     if not sys.stdout.isatty():
         sys.stdout.write(
             "".join("\t".join("" if value is None else str(value) for value in row) + "\n" for row in rows)
@@ -297,6 +320,11 @@ def print_table(
             *(Text("-" if value is None else str(value)) for value in row), style=styles.get(number)
         )
     Console().print(table)
+
+
+def report(text: str, *, is_trial: bool = False) -> None:
+    """A line on stderr: what was done, or that there is nothing to print. A trial did nothing."""
+    click.echo("valid; nothing was changed" if is_trial else text, err=True)
 
 
 def say(text: str) -> None:

@@ -2,16 +2,28 @@
 
 from collections.abc import Iterator
 from os import fsencode
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from sparklog_server.cli.cluster_names import topic_names
 from sparklog_server.cli.formats import unescaped
-from sparklog_server.cli.options import as_json, client_settings, print_json, reaches_cluster, topic_names
+from sparklog_server.cli.options import (
+    as_json,
+    client_map,
+    client_settings,
+    print_json,
+    reaches_cluster,
+    report,
+)
+from sparklog_server.cli.positions import duration_option
 
 if TYPE_CHECKING:
-    from sparklog.client.producer import RecordMetadata
+    from sparklog.client.producer import Producer, RecordMetadata
 
+TIMEOUT_MS = 30_000
+TOLD_EVERY_S = 5.0
+_DELIVERY = {"delivery.timeout.ms", "request.timeout.ms", "linger.ms"}
 READ_BYTES = 1 << 16
 PIECE_BYTES_MAX = 64 << 20
 INT64_MAX = (1 << 63) - 1
@@ -80,7 +92,21 @@ class NewRecord(NamedTuple):
 @click.option(
     "--from-json",
     is_flag=True,
-    help="Read each line as an object in the format of `consume --json`; its topic and offset are ignored.",
+    help="Read each line as an object in the format of `consume --json`; its topic and offset are ignored, "
+    "and so is its partition without --keep-partitions.",
+)
+@click.option(
+    "--keep-partitions",
+    is_flag=True,
+    help="With --from-json, write each record to the partition that its line names.",
+)
+@click.option(
+    "--timeout",
+    "timeout_ms",
+    metavar="DURATION",
+    callback=duration_option,
+    help="Fail when a record is not acknowledged after this long: 10s, 500ms. If given, wait as long for "
+    "a broker to become reachable. [default: 30s]",
 )
 @reaches_cluster
 @as_json
@@ -98,6 +124,8 @@ def produce(
     null: bool,
     whole_files: bool,
     from_json: bool,
+    keep_partitions: bool,
+    timeout_ms: int | None,
     is_json: bool,
 ) -> None:
     """Write each line of FILEs, or of standard input, to TOPIC as one record.
@@ -106,11 +134,16 @@ def produce(
     """
     from sparklog.client.failures import UnknownTopic
     from sparklog.client.producer import Producer
+    from sparklog_server.cli.reach import Reach
 
     if key is not None and key_separator is not None:
         raise click.UsageError("--key gives every record the same key: leave --key-separator out")
     if from_json and whole_files:
         raise click.UsageError("--from-json reads lines: leave --whole-files out")
+    if keep_partitions and (not from_json or partition is not None):
+        raise click.UsageError(
+            "--keep-partitions takes the partitions from the lines of --from-json: leave --partition out"
+        )
     separator = None if key_separator is None else unescaped(key_separator, "--key-separator")
     pieces = _whole(files) if whole_files else _lines(files, unescaped(delimiter, "--delimiter"))
     common = NewRecord(None if key is None else fsencode(key), b"", _headers(headers), partition, timestamp)
@@ -126,10 +159,11 @@ def produce(
         if error is not None:
             failures.append(error)
 
-    with Producer.from_settings(client_settings(**more)) as producer:
+    settings = client_settings(wait_ms=timeout_ms, **_patience(timeout_ms), **more)
+    with Reach(settings.bootstrap_servers), Producer.from_settings(settings) as producer:
         for number, piece in enumerate(pieces, start=1):
             if from_json:
-                record = _from_json(piece, number, common)
+                record = new_record(piece, number, common, keeps_partition=keep_partitions)
             else:
                 record = _record(piece, separator, number, common, is_empty_null=null)
             try:
@@ -143,21 +177,49 @@ def produce(
                     on_delivery=delivered,
                 )
             except UnknownTopic as error:
-                if not from_json or record.partition is None:
+                if not keep_partitions or record.partition is None:
                     raise
                 raise click.ClickException(
                     f"line {number}: {error}; the {count} lines before it were written. Give the topic as "
-                    f"many partitions "
-                    "(`sparklog topics add-partitions`), or write all lines to one with --partition"
+                    "many partitions (`sparklog topics add-partitions`), or leave --keep-partitions out"
                 ) from None
             count = number
             if failures:
                 break
-        producer.flush()
+        _flush(producer)
     if failures:
         raise click.ClickException(str(failures[0]))
     if is_json:
         print_json({"topic": topic, "records": count})
+    elif count:
+        report(f"wrote {count} record{'s' * (count != 1)} to {topic}")
+    else:
+        report(f"nothing was written to {topic}: the input has no lines")
+
+
+def _patience(timeout_ms: int | None) -> dict[str, str]:
+    """The settings of a producer that gives up in time; none if files or --set have their own."""
+    if timeout_ms is None:
+        if _DELIVERY.intersection(client_map()):
+            return {}
+        timeout_ms = TIMEOUT_MS
+    return {
+        "delivery_timeout_ms": str(timeout_ms),
+        "max_block_ms": str(timeout_ms),
+        # A request that a broker leaves unanswered is tried once more within that time.
+        "request_timeout_ms": str(max(1, timeout_ms // 2)),
+    }
+
+
+def _flush(producer: "Producer[Any, Any]") -> None:
+    """Wait until every record is acknowledged or given up, and tell that it takes time."""
+    from sparklog.errors import RequestTimeout
+
+    while True:
+        try:
+            return producer.flush(TOLD_EVERY_S)
+        except RequestTimeout:
+            report("sparklog: waiting for acknowledgements, retrying")
 
 
 def _headers(texts: tuple[str, ...]) -> tuple[tuple[str, bytes | None], ...]:
@@ -185,7 +247,7 @@ def _record(
     return common._replace(key=key, value=value)
 
 
-def _from_json(piece: bytes, number: int, common: NewRecord) -> NewRecord:
+def new_record(piece: bytes, number: int, common: NewRecord, *, keeps_partition: bool) -> NewRecord:
     """The record of a line of `consume --json`; `common` has the values of missing fields."""
     import msgspec
 
@@ -201,7 +263,7 @@ def _from_json(piece: bytes, number: int, common: NewRecord) -> NewRecord:
         common.key if told.key is None else content_of(told.key),
         content_of(told.value),
         tuple((name, content_of(value)) for name, value in told.headers) + common.headers,
-        told.partition if common.partition is None else common.partition,
+        told.partition if keeps_partition else common.partition,
         told.timestamp_ms if common.timestamp_ms is None else common.timestamp_ms,
     )
 

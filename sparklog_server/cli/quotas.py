@@ -5,7 +5,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from sparklog_server.cli.options import admin, as_json, keep, pairs, print_json, print_table, reaches_cluster
+from sparklog_server.cli.options import (
+    admin,
+    as_json,
+    keep,
+    listed,
+    pairs,
+    print_json,
+    print_table,
+    reaches_cluster,
+    report,
+)
+from sparklog_server.cli.watching import can_watch
 
 if TYPE_CHECKING:
     from sparklog.client.admin_quotas import QuotaEntity
@@ -49,6 +60,7 @@ def _of_entity(command: Command) -> Command:
 )
 @reaches_cluster
 @as_json
+@can_watch
 def describe(strict: bool, is_json: bool) -> None:
     """Show quotas: all of them if no entity is given."""
     from sparklog.client.admin_quotas import QuotaFilter
@@ -69,7 +81,11 @@ def describe(strict: bool, is_json: bool) -> None:
         for entity, values in told.items()
         for key, value in values.items()
     ]
-    print_table(["entity", "quota", "value"], rows)
+    print_table(
+        ["entity", "quota", "value"],
+        rows,
+        empty="there are no such quotas",
+    )
 
 
 @quotas.command(name="set")
@@ -85,6 +101,7 @@ def set_quotas(assignments: tuple[str, ...], validate_only: bool) -> None:
     }
     with admin() as cluster:
         cluster.alter_client_quotas({entity: changes}, validate_only=validate_only)
+    report(f"set {listed(changes)} of {entity}", is_trial=validate_only)
 
 
 @quotas.command()
@@ -97,6 +114,7 @@ def delete(keys: tuple[str, ...], validate_only: bool) -> None:
     entity = _entity(_parts())
     with admin() as cluster:
         cluster.alter_client_quotas({entity: dict.fromkeys(keys)}, validate_only=validate_only)
+    report(f"deleted {listed(keys)} of {entity}", is_trial=validate_only)
 
 
 def _parts() -> dict[str, str | None]:

@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sparklog_server.cli.options import admin, as_json, print_json, print_table, reaches_cluster, topic_names
+from sparklog_server.cli.cluster_names import topic_names
+from sparklog_server.cli.options import admin, as_json, print_json, print_table, reaches_cluster
 
 if TYPE_CHECKING:
     from typing import IO

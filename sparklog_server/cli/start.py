@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sparklog_server.cli.setting_names import broker_keys
+
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Sequence
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     metavar="KEY=VALUE",
     multiple=True,
     help="Set a setting by Kafka's name; overrides the file. Repeatable.",
+    shell_complete=broker_keys,
 )
 @click.option(
     "--insecure",

@@ -2,16 +2,19 @@
 
 import click
 
+from sparklog_server.cli.cluster_names import topic_names
 from sparklog_server.cli.options import (
     admin,
     as_json,
     bytes_text,
+    listed,
     partitions_named,
     print_json,
     print_table,
     reaches_cluster,
-    topic_names,
+    report,
 )
+from sparklog_server.cli.watching import can_watch
 
 
 @click.group(name="log-dirs")
@@ -33,6 +36,7 @@ def log_dirs() -> None:
 )
 @reaches_cluster
 @as_json
+@can_watch
 def describe(nodes: tuple[int, ...], topics: tuple[str, ...], is_json: bool) -> int:
     """Show directories with their space, and the size of every replica in them."""
     with admin() as cluster:
@@ -102,13 +106,16 @@ def describe(nodes: tuple[int, ...], topics: tuple[str, ...], is_json: bool) -> 
 def move(topics: tuple[str, ...], path: str, node: int) -> None:
     """Move replicas to another log directory of their broker; `describe` shows the progress."""
     with admin() as cluster:
-        cluster.alter_replica_log_dirs(node, dict.fromkeys(partitions_named(cluster, topics), path))
+        partitions = partitions_named(cluster, topics)
+        cluster.alter_replica_log_dirs(node, dict.fromkeys(partitions, path))
+    report(f"{listed(partitions)} move to {path} on broker {node}")
 
 
 @click.command()
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC[:0,1]...", shell_complete=topic_names)
 @reaches_cluster
 @as_json
+@can_watch
 def producers(topics: tuple[str, ...], is_json: bool) -> None:
     """Show the producers known to partitions: a hanging transaction has an old time and a first offset."""
     with admin() as cluster:
@@ -146,4 +153,4 @@ def producers(topics: tuple[str, ...], is_json: bool) -> None:
         for at, p in active
         for since in [None if p.transaction_start_offset < 0 else p.transaction_start_offset]
     ]
-    print_table(columns, rows)
+    print_table(columns, rows, empty="no producer is known there")

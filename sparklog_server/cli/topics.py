@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sparklog_server.cli.cluster_names import topic_names
+from sparklog_server.cli.offsets import Extent, extents, led
 from sparklog_server.cli.options import (
     admin,
     as_json,
@@ -13,10 +15,12 @@ from sparklog_server.cli.options import (
     print_json,
     print_table,
     reaches_cluster,
-    say,
-    topic_names,
+    report,
 )
 from sparklog_server.cli.records import delete_records
+from sparklog_server.cli.setting_names import topic_keys
+from sparklog_server.cli.topics_chosen import chosen, matches_names
+from sparklog_server.cli.watching import can_watch
 
 if TYPE_CHECKING:
     from sparklog.client.admin import Admin, Partition, Topic
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
     from sparklog.model import TopicPartition
 
 SIZES_ASKED_MAX = 5_000
-PARTITION_COLUMNS = ("partition", "leader", "replicas", "in sync", "size")
+PARTITION_COLUMNS = ("partition", "leader", "replicas", "in sync", "size", "log start", "log end")
 
 
 @click.group()
@@ -56,7 +60,12 @@ topics.add_command(delete_records)
     "partitions.",
 )
 @click.option(
-    "--config", "configs", metavar="KEY=VALUE", multiple=True, help="Set a setting of the topic. Repeatable."
+    "--config",
+    "configs",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Set a setting of the topic. Repeatable.",
+    shell_complete=topic_keys,
 )
 @click.option("--if-not-exists", is_flag=True, help="Skip topics that exist.")
 @click.option("--validate-only", is_flag=True, help="Validate without applying.")
@@ -89,6 +98,11 @@ def create(
             if name not in known
         ]
         created = cluster.create_topics(wanted, validate_only=validate_only) if wanted else {}
+    if not created:
+        report("nothing to create: every topic exists")
+    elif not is_json:
+        told = (f"{one.name} ({_count(one.partition_count, 'partition')})" for one in created.values())
+        report(f"created {', '.join(told)}", is_trial=validate_only)
     if is_json:
         print_json(
             [
@@ -106,21 +120,24 @@ def create(
 @click.option("--internal", is_flag=True, help="Include internal topics.")
 @reaches_cluster
 @as_json
+@can_watch
 def list_topics(internal: bool, is_json: bool) -> None:
     """List the topics."""
     with admin() as cluster:
         found = cluster.list_topics(include_internal=internal)
     if is_json:
-        print_json([_as_json(topic, {}) for topic in found.values()])
+        print_json([_as_json(topic, {}, {}) for topic in found.values()])
     else:
         print_table(
             ["topic", "partitions", "replicas"],
             [[t.name, len(t.partitions), _replica_count(t)] for t in found.values()],
+            empty="there are no topics; `sparklog topics create NAME` creates one",
         )
 
 
 @topics.command()
 @click.argument("names", nargs=-1, metavar="[TOPIC]...", shell_complete=topic_names)
+@matches_names
 @click.option(
     "--under-replicated", is_flag=True, help="Show only partitions with replicas that are not in sync."
 )
@@ -128,16 +145,20 @@ def list_topics(internal: bool, is_json: bool) -> None:
 @click.option("--internal", is_flag=True, help="Include internal topics if no TOPIC is given.")
 @reaches_cluster
 @as_json
+@can_watch
 def describe(
-    names: tuple[str, ...], under_replicated: bool, unavailable: bool, internal: bool, is_json: bool
+    names: tuple[str, ...],
+    is_regex: bool,
+    under_replicated: bool,
+    unavailable: bool,
+    internal: bool,
+    is_json: bool,
 ) -> None:
-    """Show partitions with leader, in-sync replicas and size, and the settings of topics; of all topics if
-    no TOPIC is given.
+    """Show partitions with leader, in-sync replicas, size and offsets, and the settings of topics; of all
+    topics if no TOPIC is given.
     """
     with admin() as cluster:
-        described = (
-            cluster.describe_topics(names) if names else cluster.list_topics(include_internal=internal)
-        )
+        described = chosen(cluster, names, is_regex=is_regex, internal=internal)
         shown = {
             topic.name: _shown(topic, under_replicated=under_replicated, unavailable=unavailable)
             for topic in described.values()
@@ -146,10 +167,12 @@ def describe(
             described = {name: topic for name, topic in described.items() if shown[name]}
         configs = cluster.describe_configs(described) if described else {}
         sizes = _sizes(cluster, described)
+        ends = extents(cluster, led(described.values()))
     if is_json:
         print_json(
             [
-                _as_json(topic, sizes, shown[topic.name]) | {"configs": _set_on_topic(configs[topic.name])}
+                _as_json(topic, sizes, ends, shown[topic.name])
+                | {"configs": _set_on_topic(configs[topic.name])}
                 for topic in described.values()
             ]
         )
@@ -164,6 +187,7 @@ def describe(
                 listed(p.replicas),
                 listed(p.isr),
                 bytes_text(sizes.get((topic.name, p.partition))),
+                *ends.get((topic.name, p.partition), Extent())[:2],
             ]
             for p in shown[topic.name]
         ]
@@ -174,18 +198,26 @@ def describe(
         }
         print_table(PARTITION_COLUMNS, rows, emphasis=worry)
     if not described:
-        say("no such partition" if under_replicated or unavailable else "there are no topics")
+        report("no such partition" if under_replicated or unavailable else "there are no topics")
 
 
 @topics.command()
 @click.argument("names", nargs=-1, required=True, metavar="TOPIC...", shell_complete=topic_names)
-@click.option("--config", "configs", metavar="KEY=VALUE", multiple=True, help="Set a setting. Repeatable.")
+@click.option(
+    "--config",
+    "configs",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Set a setting. Repeatable.",
+    shell_complete=topic_keys,
+)
 @click.option(
     "--delete-config",
     "deletions",
     metavar="KEY",
     multiple=True,
     help="Delete a setting: its default applies again. Repeatable.",
+    shell_complete=topic_keys,
 )
 @click.option("--validate-only", is_flag=True, help="Validate without applying.")
 @reaches_cluster
@@ -203,6 +235,7 @@ def alter(
         cluster.alter_configs(
             {ConfigResource("topic", name): changes for name in names}, validate_only=validate_only
         )
+    report(f"changed {listed(names)}", is_trial=validate_only)
 
 
 @topics.command()
@@ -213,7 +246,9 @@ def delete(names: tuple[str, ...], if_exists: bool) -> None:
     """Delete topics with all their records."""
     with admin() as cluster:
         known = cluster.list_topics(include_internal=True) if if_exists else None
-        cluster.delete_topics([name for name in names if known is None or name in known])
+        present = [name for name in names if known is None or name in known]
+        cluster.delete_topics(present)
+    report(f"deleted {listed(present)}" if present else "nothing to delete: no such topic exists")
 
 
 @topics.command(name="add-partitions")
@@ -239,6 +274,7 @@ def add_partitions(
     wanted = NewPartitions(partitions, () if replica_assignment is None else _assignment(replica_assignment))
     with admin() as cluster:
         cluster.create_partitions(dict.fromkeys(names, wanted), validate_only=validate_only)
+    report(f"{listed(names)} now have {_count(partitions, 'partition')}", is_trial=validate_only)
 
 
 def _assignment(text: str) -> list[list[int]]:
@@ -291,6 +327,7 @@ def _sizes(cluster: "Admin", topics: "dict[str, Topic]") -> "dict[TopicPartition
 def _as_json(
     topic: "Topic",
     sizes: "dict[TopicPartition | tuple[str, int], int]",
+    ends: dict[tuple[str, int], Extent],
     shown: "list[Partition] | None" = None,
 ) -> dict[str, object]:
     return {
@@ -306,7 +343,9 @@ def _as_json(
                 "isr": p.isr,
             }
             | {"size_bytes": sizes.get((topic.name, p.partition))}
+            | {"log_start_offset": extent.begin, "log_end_offset": extent.end}
             for p in (topic.partitions if shown is None else shown)
+            for extent in [ends.get((topic.name, p.partition), Extent())]
         ],
     }
 
@@ -320,6 +359,10 @@ def _id_text(topic: "Topic") -> str:
 
 def _set_on_topic(configs: "dict[str, ConfigEntry]") -> dict[str, str | None]:
     return {name: entry.value for name, entry in configs.items() if entry.source == "DYNAMIC_TOPIC_CONFIG"}
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def _replica_count(topic: "Topic") -> int:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sparklog_server.cli.cluster_names import topic_names, transactional_ids
 from sparklog_server.cli.options import (
     admin,
     as_json,
@@ -15,10 +16,10 @@ from sparklog_server.cli.options import (
     print_json,
     print_table,
     reaches_cluster,
+    report,
     say,
-    topic_names,
-    transactional_ids,
 )
+from sparklog_server.cli.watching import can_watch
 
 if TYPE_CHECKING:
     from sparklog.client.admin import Admin
@@ -84,6 +85,7 @@ def transactions() -> None:
 @click.option("--prefix", metavar="TEXT", default="", help="List only ids with this prefix.")
 @reaches_cluster
 @as_json
+@can_watch
 def list_transactions(
     states: tuple[str, ...],
     producer_ids: tuple[int, ...],
@@ -117,13 +119,18 @@ def list_transactions(
         )
         return
     rows = [[one.transactional_id, one.coordinator, one.producer_id, one.state] for one in found]
-    print_table(["transactional id", "coordinator", "producer id", "state"], rows)
+    print_table(
+        ["transactional id", "coordinator", "producer id", "state"],
+        rows,
+        empty="there are no such transactions",
+    )
 
 
 @transactions.command()
 @click.argument("names", nargs=-1, required=True, metavar="ID...", shell_complete=transactional_ids)
 @reaches_cluster
 @as_json
+@can_watch
 def describe(names: tuple[str, ...], is_json: bool) -> None:
     """Show state, producer, age and partitions of transactions by their transactional ids."""
     with admin() as cluster:
@@ -174,6 +181,7 @@ def describe(names: tuple[str, ...], is_json: bool) -> None:
 )
 @reaches_cluster
 @as_json
+@can_watch
 def find_hanging(topics: tuple[str, ...], node: int | None, minutes: int, is_json: bool) -> None:
     """Find transactions that are open in partitions and that no coordinator will end; `abort` ends them."""
     with admin() as cluster:
@@ -188,9 +196,7 @@ def find_hanging(topics: tuple[str, ...], node: int | None, minutes: int, is_jso
         [*_open_as_json(one).values(), (_now_ms() - one.producer.last_timestamp_ms) // MS_PER_MINUTE]
         for one in found
     ]
-    print_table(HANGING_COLUMNS, rows)
-    if not found:
-        say("no transaction hangs")
+    print_table(HANGING_COLUMNS, rows, empty="no transaction hangs")
 
 
 @transactions.command()
@@ -241,6 +247,7 @@ def abort(
         cluster.abort_transaction(
             partitions[0], producer_id=number, producer_epoch=epoch, coordinator_epoch=coordinator
         )
+    report(f"aborted the transaction of producer {number} in {partitions[0]}")
 
 
 @transactions.command(name="force-terminate")
@@ -250,6 +257,7 @@ def force_terminate(names: tuple[str, ...]) -> None:
     """Abort the open transactions of transactional ids, and fence their producers."""
     with admin() as cluster:
         cluster.fence_producers(names)
+    report(f"terminated {listed(names)}")
 
 
 @transactions.command()
@@ -337,8 +345,13 @@ def _show_open(log: "DecisionLog", left_open: dict[str, list[str]], *, is_json: 
     if is_json:
         print_json(shown)
         return
-    print_table(["sink", "identity", "open", "decided"], [list(one.values()) for one in shown])
-    say("no sink has open transactions" if not shown else "name those whose driver never returns with --sink")
+    print_table(
+        ["sink", "identity", "open", "decided"],
+        [list(one.values()) for one in shown],
+        empty="no sink has open transactions",
+    )
+    if shown:
+        say("name those whose driver never returns with --sink")
 
 
 def _producer_at(cluster: "Admin", partition: "TopicPartition", start_offset: int) -> tuple[int, int, int]:

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from sparklog_server.cli.options import admin, as_json, print_json, print_table, reaches_cluster
+from sparklog_server.cli.options import (
+    admin,
+    as_json,
+    listed,
+    print_json,
+    print_table,
+    reaches_cluster,
+    report,
+)
+from sparklog_server.cli.watching import can_watch
 
 if TYPE_CHECKING:
     from sparklog.client.admin import Admin
@@ -76,6 +85,7 @@ def add(
                 f"`sparklog users password` changes it"
             )
         _set(cluster, user, wanted, password_file, iterations)
+    report(f"added {user} ({listed(wanted)})")
 
 
 @users.command()
@@ -93,11 +103,13 @@ def password(
     with admin() as cluster:
         present = _require(cluster, user, mechanisms)
         _set(cluster, user, present, password_file, iterations)
+    report(f"changed the password of {user} ({listed(present)})")
 
 
 @users.command(name="list")
 @reaches_cluster
 @as_json
+@can_watch
 def list_users(is_json: bool) -> None:
     """List the users with their mechanisms and hash iterations."""
     with admin() as cluster:
@@ -108,6 +120,7 @@ def list_users(is_json: bool) -> None:
     print_table(
         ("user", "mechanism", "iterations"),
         [[user, *told] for user, mechanisms in found.items() for told in mechanisms.items()],
+        empty="there are no users",
     )
 
 
@@ -126,6 +139,7 @@ def remove(names: tuple[str, ...], mechanisms: "tuple[ScramMechanism, ...]") -> 
             for mechanism in _require(cluster, user, mechanisms)
         ]
         cluster.alter_user_scram_credentials(changes)
+    report(f"removed {listed(f'{one.user} ({one.mechanism})' for one in changes)}")
 
 
 def _mechanisms_of(cluster: "Admin", user: str) -> "list[ScramMechanism]":

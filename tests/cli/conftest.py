@@ -8,7 +8,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pytest
@@ -32,10 +33,13 @@ def shared_broker() -> Iterator[EmbeddedBroker]:
 def run(shared_broker: EmbeddedBroker) -> Run:
     """Run `sparklog` with these arguments; its exit code, stdout and stderr."""
 
-    def run(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-        environment = os.environ | {
+    def run(
+        *arguments: str, stdin: bytes = b"", environment: Mapping[str, str] = MappingProxyType({})
+    ) -> subprocess.CompletedProcess[bytes]:
+        given = os.environ | {
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
             "SPARKLOG_BOOTSTRAP_SERVER": shared_broker.bootstrap_servers,
+            **environment,
         }
         return subprocess.run(
             [sys.executable, "-c", PROGRAM, *arguments],
@@ -43,7 +47,7 @@ def run(shared_broker: EmbeddedBroker) -> Run:
             capture_output=True,
             check=False,
             timeout=60,
-            env=environment,
+            env=given,
         )
 
     return run

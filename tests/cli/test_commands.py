@@ -21,7 +21,7 @@ def test_a_topic_is_created_listed_described_and_deleted(run: Run, topic: str) -
     described = run("topics", "describe", topic).stdout.decode().splitlines()
     assert described[0].split("\t")[0] == topic
     assert "max.message.bytes=2000000" in described[0]
-    assert described[1:] == ["0\t1\t1\t1\t0", "1\t1\t1\t1\t0", "2\t1\t1\t1\t0"]
+    assert described[1:] == [f"{number}\t1\t1\t1\t0\t0\t0" for number in range(3)]
     assert run("topics", "delete", topic).returncode == 0
     assert topic not in run("topics", "list").stdout.decode()
 

@@ -39,6 +39,7 @@ class Shell:
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
             "SPARKLOG_BOOTSTRAP_SERVER": broker.bootstrap_servers,
             "COLUMNS": "200",
+            "XDG_CONFIG_HOME": str(directory / "config"),
         }
 
     def run(self, line: str, *, is_terminal: bool = False) -> tuple[int, str]:
@@ -122,7 +123,7 @@ def test_every_block_of_the_page_on_the_command_line_runs(shell: Shell, broker: 
                 )
                 is_table = any(TABLE in one for one in shown)
                 code, printed = shell.run(line, is_terminal=is_table)
-                refused = [one for one in shown if one.startswith("sparklog: ")]
+                refused = [one for one in shown if one.startswith(("sparklog: ", "Error: "))]
                 assert code == (1 if refused else 0), f"{line}\n{printed}"
                 wanted = [kind(one) for one in shown if not is_table or one.startswith("┃")]
                 found = [kind(one) for one in printed.splitlines()]

@@ -4,11 +4,18 @@ JSON.
 
 import json
 import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
-from tests.cli.conftest import Tell
+from sparklog_server.cli.options import json_text
+from sparklog_server.cli.produce import NewRecord, new_record
+from tests.cli.conftest import Run, Tell
+
+NOTHING = NewRecord(None, b"", (), None, None)
 
 
 def test_a_format_prints_what_it_names(tell: Tell, topic: str) -> None:
@@ -20,7 +27,7 @@ def test_a_format_prints_what_it_names(tell: Tell, topic: str) -> None:
         == 0
     )
     printed = tell("consume", topic, "-o", "beginning", "-e", "-f", r"%t/%p@%o %T [%h] %K:%k %S:%s\n")
-    assert printed == (0, f"{topic}/0@0 1000 [a=1,b=NULL] 1:k 1:v\n", "")
+    assert printed == (0, f"{topic}/0@0 1000 [a=1,b=NULL] 1:k 1:v\n", "read 1 record\n")
 
 
 def test_json_lines_go_out_and_in_again(tell: Tell, topic: str) -> None:
@@ -51,11 +58,78 @@ def test_bytes_that_are_no_text_go_out_and_in_again(tell: Tell, topic: str) -> N
     assert {**json.loads(second), "offset": 0} == json.loads(first)
 
 
+CONTENTS = (
+    st.none() | st.binary(max_size=40) | st.text(max_size=20).map(str.encode) | st.just(b'{"base64": "gP8="}')
+)
+
+
+@given(
+    key=CONTENTS,
+    value=CONTENTS,
+    headers=st.lists(st.tuples(st.text(max_size=5), CONTENTS), max_size=3),
+    partition=st.integers(0, 9),
+    timestamp_ms=st.integers(0, 1 << 40),
+)
+@example(b'{"base64": "AA=="}', b"\xff", [("base64", b"\r\n\x85\xe2\x80\xa8")], 0, 0)
+def test_a_record_survives_a_line_of_json(
+    key: bytes | None,
+    value: bytes | None,
+    headers: list[tuple[str, bytes | None]],
+    partition: int,
+    timestamp_ms: int,
+) -> None:
+    line = json_text(
+        {"topic": "t", "partition": partition, "offset": 7, "timestamp_ms": timestamp_ms}
+        | {"key": key, "value": value, "headers": headers}
+    ).encode()
+    assert line.count(b"\n") == 1  # `produce` reads lines
+    assert new_record(line, 1, NOTHING, keeps_partition=True) == NewRecord(
+        key, value, tuple(headers), partition, timestamp_ms
+    )
+    assert new_record(line, 1, NOTHING, keeps_partition=False).partition is None
+
+
+def test_bytes_go_through_a_pipe_in_a_locale_that_is_not_unicode(run: Run, topic: str) -> None:
+    contents = [bytes([byte, 0xE9]) for byte in range(256)] + [
+        "grüße \u2028 😀".encode(),
+        b'{"base64": "AA=="}',
+    ]
+    lines = b"".join(json_text({"key": one, "value": one}).encode() for one in contents)
+    assert run("topics", "create", topic, f"{topic}-copy").returncode == 0
+    assert run("produce", topic, "--from-json", stdin=lines).returncode == 0
+    everything = ("--from", "beginning", "--exit-eof", "--json")
+    printed = run("consume", topic, *everything, environment={"PYTHONIOENCODING": "latin-1"}).stdout
+    assert run("produce", f"{topic}-copy", "--from-json", stdin=printed).returncode == 0
+    copied = run("consume", f"{topic}-copy", *everything).stdout
+    assert copied == printed.replace(topic.encode(), f"{topic}-copy".encode())
+    assert printed.count(b"\n") == len(contents)
+
+
+def test_partitions_are_kept_only_when_told_so(tell: Tell, topic: str) -> None:
+    tell("topics", "create", topic, "--partitions", "5")
+    lines = "".join(json.dumps({"key": "k", "value": "v", "partition": number}) + "\n" for number in range(5))
+    tell("produce", topic, "--from-json", "--keep-partitions", stdin=lines)
+    read = ("consume", topic, "-e", "-f", "%p ", "--from", "beginning")
+    assert sorted(tell(*read).out.split()) == ["0", "1", "2", "3", "4"]
+    tell("produce", topic, "--from-json", stdin=lines)
+    assert sorted(Counter(tell(*read).out.split()).values()) == [1, 1, 1, 1, 6]  # all by the key
+    assert tell("produce", topic, "--keep-partitions", stdin="a\n").code == 2
+
+
+def test_what_was_done_is_said_on_stderr(tell: Tell, topic: str) -> None:
+    tell("topics", "create", topic)
+    assert tell("produce", topic, stdin="a\nb\n") == (0, "", f"wrote 2 records to {topic}\n")
+    assert tell("produce", topic) == (0, "", f"nothing was written to {topic}: the input has no lines\n")
+    assert tell("consume", topic, "--from", "-1", "-e") == (0, "b\n", "read 1 record\n")
+    empty = tell("consume", topic, "-e")
+    assert empty == (0, "", f"no records in {topic}; --from beginning reads those that are stored\n")
+
+
 def test_a_line_for_a_partition_that_is_not_there_is_told_with_what_was_written(
     tell: Tell, topic: str
 ) -> None:
     lines = "".join(json.dumps({"value": "v", "partition": partition}) + "\n" for partition in (0, 0, 7))
-    refused = tell("produce", topic, "--from-json", stdin=lines)
+    refused = tell("produce", topic, "--from-json", "--keep-partitions", stdin=lines)
     assert refused.code == 1
     assert f"line 3: topic '{topic}' has no partition 7; the 2 lines before it were written" in refused.err
     assert tell("consume", topic, "--from-beginning", "--exit-eof").out == "v\nv\n"

@@ -1,0 +1,79 @@
+"""`sparklog partitions`: elections of leaders."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from sparklog_server.cli.cluster_names import topic_names
+from sparklog_server.cli.options import (
+    admin,
+    as_json,
+    partitions_named,
+    print_json,
+    print_table,
+    reaches_cluster,
+)
+
+if TYPE_CHECKING:
+    from sparklog.client.admin_cluster import ElectionType
+    from sparklog.errors import BrokerError
+    from sparklog.model import TopicPartition
+
+EXIT_FAILURE = 1
+
+
+@click.group()
+def partitions() -> None:
+    """Elect the leaders of partitions."""
+
+
+@partitions.command()
+@click.argument("topics", nargs=-1, metavar="[TOPIC[:0,1]]...", shell_complete=topic_names)
+@click.option("--all", "is_all", is_flag=True, help="Elect the leaders of all partitions that need it.")
+@click.option(
+    "--unclean",
+    is_flag=True,
+    help="Elect a replica that is not in sync, for a partition without a leader. Records are lost.",
+)
+@reaches_cluster
+@as_json
+def elect(topics: tuple[str, ...], is_all: bool, unclean: bool, is_json: bool) -> int:
+    """Make the preferred replica, the first of its replicas, the leader of partitions, and print the outcome.
+
+    A partition that is led so already needs no election.
+    """
+    from sparklog.client.admin import ItemsFailed
+
+    if is_all == bool(topics):
+        raise click.UsageError("say which partitions: TOPIC, TOPIC:0,1 or --all, one of them")
+    kind: ElectionType = "unclean" if unclean else "preferred"
+    errors: dict[TopicPartition, BrokerError] = {}
+    with admin() as cluster:
+        wanted = None if is_all else partitions_named(cluster, topics)
+        try:
+            elected = cluster.elect_leaders(wanted, election=kind)
+        except ItemsFailed as failed:
+            elected, errors = failed.results, failed.errors
+    outcomes = {at: "elected" if is_elected else "not needed" for at, is_elected in elected.items()}
+    outcomes |= dict.fromkeys(errors, "failed")
+    if is_json:
+        print_json(
+            [
+                {
+                    "topic": at.topic,
+                    "partition": at.partition,
+                    "outcome": outcomes[at],
+                    "error": str(errors[at]) if at in errors else None,
+                }
+                for at in sorted(outcomes)
+            ]
+        )
+    else:
+        print_table(
+            ["topic", "partition", "election"],
+            [[at.topic, at.partition, outcomes[at]] for at in sorted(outcomes)],
+            empty="no election is needed",
+        )
+        for error in errors.values():
+            click.echo(f"sparklog: {error}", err=True)
+    return EXIT_FAILURE if errors else 0
