@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -21,6 +22,7 @@ from sparklog_server.cli.options import (
 )
 from sparklog_server.cli.positions import Position, duration_option, offsets_at, position
 from sparklog_server.cli.topics_chosen import chosen, matches_names
+from sparklog_server.cli.value_formats import FORMATS, Values, values_of
 
 if TYPE_CHECKING:
     from sparklog.client.consumer import Consumer, ConsumerRecord
@@ -102,6 +104,20 @@ class Limits(NamedTuple):
     type=click.Choice(["read_uncommitted", "read_committed"]),
     help="Set whether to read records of open and aborted transactions. [default: read_uncommitted]",
 )
+@click.option(
+    "--value-format",
+    type=click.Choice(FORMATS),
+    help="Decode values and print them as JSON; what cannot be decoded is printed as it is, and the exit "
+    "code is 1.",
+)
+@click.option(
+    "--schema",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Read the schema of values: Avro's in JSON, or a descriptor set of Protobuf (protoc "
+    "--include_imports --descriptor_set_out).",
+)
+@click.option("--message", metavar="NAME", help="Select the message of the descriptor set by its full name.")
 @reaches_cluster
 @as_json
 def consume(
@@ -119,8 +135,11 @@ def consume(
     partitions: tuple[int, ...],
     group: str | None,
     isolation: str | None,
+    value_format: str | None,
+    schema: str | None,
+    message: str | None,
     is_json: bool,
-) -> None:
+) -> int:
     """Print the records of TOPICs, one line each, until Ctrl-C.
 
     \b
@@ -136,7 +155,8 @@ def consume(
     begin = _start(
         start, from_beginning=from_beginning, is_group=group is not None, now_ms=int(time() * 1000)
     )
-    print_all = _printer(text, key_separator, delimiter, is_json=is_json)
+    values = values_of(value_format, schema, message)
+    print_all = _printer(text, key_separator, delimiter, values, is_json=is_json)
     if timeout is not None:
         timeout_ms = timeout
     limits = Limits(records_max, timeout_ms)
@@ -145,7 +165,7 @@ def consume(
         if partitions or exit_eof:
             raise click.UsageError("--group shares out the partitions: leave --partition and --exit-eof out")
         _consume_as_member(topics, group, more, begin, limits, print_all, is_regex=is_regex)
-        return
+        return _exit_code(values)
     begin = begin or Position("latest")
     settings = client_settings(wait_ms=timeout_ms, **more)
     with Reach(settings.bootstrap_servers) as reach, Consumer.from_settings(settings) as consumer:
@@ -155,6 +175,7 @@ def consume(
             say(f"waiting for records at the end of {listed(topics)}; Ctrl-C ends")
         count = _read(consumer, reach, print_all, limits, ends)
     _report(count, topics, is_from_end=begin.kind == "latest")
+    return _exit_code(values)
 
 
 def _start(text: str | None, *, from_beginning: bool, is_group: bool, now_ms: int) -> Position | None:
@@ -268,14 +289,21 @@ def _report(count: int, topics: Sequence[str], *, is_from_end: bool) -> None:
     report(f"no records in {listed(topics)}{hint}")
 
 
+def _exit_code(values: Values | None) -> int:
+    if values is None or not values.refused:
+        return 0
+    report(f"sparklog: {values.refused} values could not be decoded")
+    return 1
+
+
 def _printer(
-    text: str | None, key_separator: str | None, delimiter: str, *, is_json: bool
+    text: str | None, key_separator: str | None, delimiter: str, values: Values | None, *, is_json: bool
 ) -> "Callable[[list[ConsumerRecord]], None]":
     """The function that prints records. Raises UsageError for options that exclude each other."""
     if text is not None and (is_json or key_separator is not None):
         raise click.UsageError("--format says all there is to print: leave --json and --key-separator out")
     if is_json:
-        return _print_json
+        return partial(_print_json, values)
     if text is not None:
         render = compiled(text)
     else:
@@ -288,14 +316,29 @@ def _printer(
             return head + (record.value or b"") + end
 
     def write(records: "list[ConsumerRecord]") -> None:
+        if values is not None:
+            from msgspec.structs import replace
+
+            records = [replace(record, value=values.text(record)) for record in records]
         sys.stdout.buffer.write(b"".join([render(record) for record in records]))
         sys.stdout.buffer.flush()
 
     return write
 
 
-def _print_json(records: "list[ConsumerRecord]") -> None:
+def _print_json(values: Values | None, records: "list[ConsumerRecord]") -> None:
     # As UTF-8 in every locale, because JSON is.
-    lines = [json_text({name: getattr(record, name) for name in FIELDS}) for record in records]
+    lines = [json_text(_fields(record, values)) for record in records]
     sys.stdout.buffer.write("".join(lines).encode())
     sys.stdout.buffer.flush()
+
+
+def _fields(record: "ConsumerRecord", values: Values | None) -> dict[str, object]:
+    told: dict[str, object] = {name: getattr(record, name) for name in FIELDS}
+    if values is not None:
+        told["value"], reason = values.of(record)
+        if reason is not None:
+            told["value_error"] = reason
+        elif record.value is not None:
+            told["value_format"] = values.format
+    return told

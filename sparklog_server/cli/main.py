@@ -53,6 +53,7 @@ COMMANDS = {
     "bench": ("bench", "bench"),
     "inspect": ("inspect", "inspect"),
     "log": ("log_verify", "log"),
+    "completion": ("completion", "completion"),
     "simulate": ("simulate", "simulate"),
 }
 

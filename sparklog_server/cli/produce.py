@@ -251,17 +251,18 @@ def new_record(piece: bytes, number: int, common: NewRecord, *, keeps_partition:
     """The record of a line of `consume --json`; `common` has the values of missing fields."""
     import msgspec
 
-    from sparklog_server.cli.json_record import JsonRecord, content_of
+    from sparklog_server.cli.json_record import JsonRecord, content_of, value_of
 
     try:
         told = msgspec.json.decode(piece, type=JsonRecord)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        value = value_of(told)
+    except ValueError as error:  # which those of msgspec and of UTF-8 are
         raise click.ClickException(
             f"line {number} is no record in JSON: {error}; the lines before it were written"
         ) from None
     return NewRecord(
         common.key if told.key is None else content_of(told.key),
-        content_of(told.value),
+        value,
         tuple((name, content_of(value)) for name, value in told.headers) + common.headers,
         told.partition if keeps_partition else common.partition,
         told.timestamp_ms if common.timestamp_ms is None else common.timestamp_ms,

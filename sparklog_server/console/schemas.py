@@ -36,7 +36,7 @@ def schemas(assignments: Sequence[str]) -> dict[str, Decode]:
         except OSError as error:
             raise SettingsError(f"--schema {assignment}: {error.strerror}") from None
         try:
-            found[topic] = _protobuf(content, message) if message else _avro(content)
+            found[topic] = protobuf_decoder(content, message) if message else avro_decoder(content)
         except ImportError:
             raise SettingsError("--schema needs Avro and Protobuf: pip install 'sparklog[formats]'") from None
         except SettingsError as error:
@@ -47,7 +47,8 @@ def schemas(assignments: Sequence[str]) -> dict[str, Decode]:
 # -- Avro ----------------------------------------------------------------------------------------------------
 
 
-def _avro(content: bytes) -> Decode:
+def avro_decoder(content: bytes) -> Decode:
+    """The decoder of an Avro schema; SettingsError if it is none."""
     import fastavro
 
     schema = parsed(content.decode(errors="replace"))
@@ -81,7 +82,8 @@ def _avro_text(value: object) -> str:
 # -- Protobuf ------------------------------------------------------------------------------------------------
 
 
-def _protobuf(content: bytes, message: str) -> Decode:
+def protobuf_decoder(content: bytes, message: str) -> Decode:
+    """The decoder of a message of a descriptor set; SettingsError if it has none of that name."""
     from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
     from google.protobuf.message import DecodeError
 
@@ -102,8 +104,9 @@ def _protobuf(content: bytes, message: str) -> Decode:
             return "protobuf", json_format.MessageToJson(
                 decoded, preserving_proto_field_name=True, ensure_ascii=False
             )
-        except (DecodeError, json_format.Error, RecursionError, TypeError) as error:
-            raise ValueError(str(error)) from None
+        # KeyError: a file that calls itself one of Google's, with other fields.
+        except (DecodeError, json_format.Error, RecursionError, TypeError, KeyError) as error:
+            raise ValueError(f"not a {message}: {error}") from None
 
     return decode
 

@@ -40,6 +40,7 @@ class Shell:
             "SPARKLOG_BOOTSTRAP_SERVER": broker.bootstrap_servers,
             "COLUMNS": "200",
             "XDG_CONFIG_HOME": str(directory / "config"),
+            "XDG_DATA_HOME": str(directory / "data"),
         }
 
     def run(self, line: str, *, is_terminal: bool = False) -> tuple[int, str]:
