@@ -45,6 +45,7 @@ COMMANDS = {
     "acls": ("acls", "acls"),
     "profile": ("profile", "profile"),
     "console": ("console", "console"),
+    "status": ("status", "status"),
     "top": ("top", "top"),
     "health": ("health", "health"),
     "selftest": ("selftest", "selftest"),

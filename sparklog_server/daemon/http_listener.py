@@ -47,6 +47,7 @@ LOGINS_MAX: Final = 8
 """Checks of passwords under way; beyond it a request is answered 503."""
 FAILED_LOGIN_S: Final = 1.0
 _CREDENTIAL_CHARS_MAX: Final = 1_024
+_FOR_OPERATORS: Final = (b"/stacks", b"/events")
 
 
 class HttpListener:
@@ -63,8 +64,10 @@ class HttpListener:
         entropy: Callable[[int], bytes],
         after: Callable[[float, Callable[[], None]], None],
         trace: Callable[..., None],
+        events: Callable[[], list[str]],
     ) -> None:
         self.listener = listener
+        self._events = events
         self._bound = bound
         self._broker = broker
         self._reactor = reactor
@@ -196,14 +199,15 @@ class HttpListener:
             is_openmetrics = b"application/openmetrics-text" in headers.get(b"accept", b"")
             show = partial(self._page.asked, connection, is_openmetrics=is_openmetrics)
             self._allowed(connection, headers, show)
-        elif path == b"/stacks" and (self.listener.is_loopback or self._login is not None):
-            self._allowed(connection, headers, partial(self._stacks, connection))
+        elif path in _FOR_OPERATORS and (self.listener.is_loopback or self._login is not None):
+            show = self._stacks if path == b"/stacks" else self._show_events
+            self._allowed(connection, headers, partial(show, connection))
         elif path == b"/healthz":
             self._answer(connection, 200, "the loop turns\n")
         elif path == b"/readyz":
             self._readiness(connection, self._report.unready())
         else:
-            self._answer(connection, 404, "there are /metrics, /healthz, /readyz and /stacks\n")
+            self._answer(connection, 404, "there are /metrics, /healthz, /readyz, /stacks and /events\n")
 
     def _answer(self, connection: HttpConnection, status: int, text: str, *more: tuple[str, str]) -> None:
         connection.respond(status, (text.encode(),), more=more, now_us=read_clock().mono_us)
@@ -219,6 +223,9 @@ class HttpListener:
             self._answer(connection, 503, reason)
         else:
             self._reactor.post(partial(self._readiness, connection, pieces))
+
+    def _show_events(self, connection: HttpConnection) -> None:
+        self._answer(connection, 200, "".join(f"{line}\n" for line in self._events()))
 
     def _stacks(self, connection: HttpConnection) -> None:
         from sparklog_server.daemon.http_stacks import stacks  # asked for by a person, seldom

@@ -44,6 +44,7 @@ class TraceLog:
         self._stream = stream
         self._prefix = prefix
         self._last: deque[str] = deque(maxlen=KEPT_LINES)
+        self._events: deque[str] = deque(maxlen=KEPT_LINES)
         self._bounds = LineBounds()
         self._clock_ns = clock_ns
         self._writing = Lock()  # a job may write a line too
@@ -65,6 +66,11 @@ class TraceLog:
         """Tell how often lines were repeated, of those whose time is over."""
         with self._writing:
             self._tell_counts(self._clock_ns(), is_end=is_end)
+
+    def events(self) -> list[str]:
+        """The last lines, without those of the audit, which are for its readers."""
+        with self._writing:
+            return list(self._events)
 
     def halt(self, reason: str) -> None:
         """Log an unexpected end: its cause and the events before it."""
@@ -97,6 +103,8 @@ class TraceLog:
             level = "" if declared.level is INFO else f" level={declared.level.name}"
             text = f"{_timestamp()} {line.text}{level}"
         self._last.append(text)
+        if line.event != AUDIT_EVENT:
+            self._events.append(text)
         self._write(text)
 
     def _json_line(self, event: str, declared: Event, fields: dict[str, object]) -> str:

@@ -241,6 +241,7 @@ class Server:
             entropy=entropy,
             after=self._after,
             trace=self._log.trace,
+            events=self._log.events,
         )
 
     def _export_spans(self) -> None:

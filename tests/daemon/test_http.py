@@ -182,6 +182,7 @@ def test_stacks_are_not_served_in_the_clear_beyond_loopback(tmp_path: Path) -> N
         port = HttpNode(process).http_address[1]
         with closing(socket.create_connection(("127.0.0.1", port))) as client:
             assert get(client, "/stacks")[0] == 404
+            assert get(client, "/events")[0] == 404
             assert get(client, "/metrics")[0] == 200
 
 
@@ -330,6 +331,7 @@ def test_a_secure_node_asks_for_a_user_of_the_cluster(tmp_path: Path) -> None:
 
         assert ask("/healthz") == 200
         assert ask("/stacks") == 401
+        assert ask("/events") == 401
         assert ask("/metrics") == 401
         assert ask("/metrics", "admin:wrong") == 401
         assert ask("/metrics", "nobody:x") == 401

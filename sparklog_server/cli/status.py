@@ -1,0 +1,155 @@
+"""`sparklog status`: the cluster on one screen."""
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from sparklog_server.cli.options import (
+    as_json,
+    bytes_text,
+    client_settings,
+    print_json,
+    print_table,
+    reaches_cluster,
+)
+from sparklog_server.cli.watching import can_watch
+
+if TYPE_CHECKING:
+    from sparklog_server.cli.status_facts import Status
+    from sparklog_server.console.brokers import BrokerRow
+
+EVENTS = 8
+GROUPS = 10
+
+
+@click.command()
+@click.option(
+    "--http",
+    metavar="URL",
+    multiple=True,
+    help="Read release, uptime and last events of a node here, such as http://127.0.0.1:9464. Repeatable, or "
+    "separated by commas. [default: sparklog.http.listener of the brokers]",
+)
+@click.option(
+    "--events",
+    "events_max",
+    metavar="N",
+    type=click.IntRange(0, 200),
+    default=EVENTS,
+    show_default=True,
+    help="Show the last N events of each node.",
+)
+@reaches_cluster
+@as_json
+@can_watch
+def status(http: tuple[str, ...], events_max: int, is_json: bool) -> int:
+    """Show the cluster on one screen: brokers, release, uptime, topics, lag, disks and last events.
+
+    Exits with 1 if a partition has no leader, or a broker or a disk is out of service; `sparklog health` says
+    what to do.
+    """
+    from sparklog.client.admin import Admin
+    from sparklog_server.cli.node_pages import addresses
+    from sparklog_server.cli.status_facts import status_of
+
+    try:
+        given = addresses(http)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--http") from None
+    settings = client_settings()
+    with Admin.from_settings(settings) as asked:
+        told = status_of(asked, settings, given, events_max=events_max)
+    if is_json:
+        print_json(_as_json(told))
+    elif sys.stdout.isatty():
+        _print_screen(told)
+    else:
+        _print_lines(told)
+    return 0 if told.is_ok else 1
+
+
+def _state(row: "BrokerRow") -> str:
+    return "fenced" if row.is_fenced else "offline disk" if row.offline_dirs else "ok"
+
+
+def _print_screen(told: "Status") -> None:
+    from sparklog_server.cli.status_facts import uptime_text
+    from sparklog_server.console.shown import inert_name
+
+    counts = told.counts
+    click.secho(
+        f"{inert_name(told.cluster_id)}  {counts.topics} topics, {counts.partitions} partitions, "
+        f"{counts.offline} offline, {counts.under_replicated} under-replicated, lag {told.lag:,}",
+        fg="green" if told.is_ok else "red",
+        bold=True,
+    )
+    rows: list[list[object]] = []
+    for row in told.brokers:
+        page = told.pages.get(told.page_of[row.node]) if row.node in told.page_of else None
+        uptime = uptime_text(page.uptime_s) if page is not None and page.uptime_s is not None else None
+        disk = None if row.used is None else f"{bytes_text(row.used)}, {bytes_text(row.usable) or '?'} free"
+        rows.append(
+            [row.node, row.address, _state(row), page.version if page else None, uptime, row.leaders, disk]
+        )
+    worry = {number: "red" for number, row in enumerate(told.brokers) if _state(row) != "ok"}
+    print_table(("broker", "address", "state", "release", "uptime", "leaders", "disk"), rows, emphasis=worry)
+    if told.groups:
+        print_table(
+            ("group", "state", "members", "lag"),
+            [[inert_name(one.group), *one[1:]] for one in told.groups[:GROUPS]],
+        )
+        if len(told.groups) > GROUPS:
+            click.echo(f"and {len(told.groups) - GROUPS} more groups: sparklog groups describe")
+    for address, page in told.pages.items():
+        if page.events:
+            click.secho(f"last events of {address}", bold=True)
+        for line in page.events:
+            click.echo(line)
+    for note in told.notes:
+        click.secho(inert_name(note), dim=True)
+
+
+def _print_lines(told: "Status") -> None:
+    counts = told.counts
+    click.echo(
+        f"cluster\tid={told.cluster_id}\tbrokers={len(told.brokers)}\ttopics={counts.topics}"
+        f"\tpartitions={counts.partitions}\toffline={counts.offline}"
+        f"\tunder_replicated={counts.under_replicated}\tlag={told.lag}"
+    )
+    brokers: list[list[object]] = []
+    for row in told.brokers:
+        page = told.pages.get(told.page_of[row.node]) if row.node in told.page_of else None
+        version, uptime_s = (page.version, page.uptime_s) if page is not None else (None, None)
+        disk = (row.used, row.usable, row.total)
+        brokers.append(["broker", row.node, row.address, _state(row), version, uptime_s, row.leaders, *disk])
+    print_table((), brokers)
+    print_table((), [["group", *one] for one in told.groups])
+    for address, page in told.pages.items():
+        print_table((), [["event", address, line.replace("\t", " ")] for line in page.events])
+    print_table((), [["note", note] for note in told.notes])
+
+
+def _as_json(told: "Status") -> dict[str, object]:
+    return {
+        "cluster_id": told.cluster_id,
+        "is_ok": told.is_ok,
+        **told.counts._asdict(),
+        "lag": told.lag,
+        "brokers": [
+            {
+                "broker": row.node,
+                "address": row.address,
+                "state": _state(row),
+                "leaders": row.leaders,
+                "used": row.used,
+                "usable": row.usable,
+                "total": row.total,
+                "http": str(told.page_of[row.node]) if row.node in told.page_of else None,
+            }
+            for row in told.brokers
+        ],
+        "groups": [one._asdict() for one in told.groups],
+        "nodes": {str(address): page._asdict() for address, page in told.pages.items()},
+        "notes": told.notes,
+    }

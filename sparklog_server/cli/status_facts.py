@@ -1,0 +1,186 @@
+"""What `sparklog status` asks: the cluster, and the HTTP listeners of its nodes for what is not in Kafka's
+protocol: release, start and last events.
+"""
+
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from sparklog.client.admin_configs import ConfigResource
+from sparklog.errors import SparklogError
+from sparklog_server.cli.node_pages import Address, NodePages, PageFailed, addresses, samples
+from sparklog_server.console.brokers import BrokerRow, PartitionCounts, broker_rows, partition_counts
+from sparklog_server.console.group_lag import described_groups
+from sparklog_server.console.shown import inert_name
+
+if TYPE_CHECKING:
+    from sparklog.client.admin import Admin
+    from sparklog.client.admin_cluster import Cluster
+    from sparklog.client.settings import ClientSettings
+
+GROUPS_MAX: Final = 200
+LISTENER_KEY: Final = "sparklog.http.listener"
+WITHOUT_HTTP: Final = (
+    "release, uptime and last events are not in Kafka's protocol: set sparklog.http.listener, or name the "
+    "nodes' by --http http://HOST:PORT"
+)
+_BUILD: Final = "sparklog_build_info"
+_STARTED: Final = "process_start_time_seconds"
+_LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
+
+
+class GroupLine(NamedTuple):
+    """A group; lag None where it is not known."""
+
+    group: str
+    state: str
+    members: int
+    lag: int | None
+
+
+class NodePage(NamedTuple):
+    """What the HTTP listener of a node tells."""
+
+    version: str | None
+    uptime_s: int | None
+    events: tuple[str, ...]
+
+
+class Status(NamedTuple):
+    """One look at a cluster. `pages` are by address, `page_of` has the address of a broker."""
+
+    cluster_id: str
+    brokers: list[BrokerRow]
+    counts: PartitionCounts
+    groups: list[GroupLine]
+    page_of: dict[int, Address]
+    pages: dict[Address, NodePage]
+    notes: list[str]
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether every partition has a leader, and every broker serves with all its disks."""
+        return not self.counts.offline and not any(one.is_fenced or one.offline_dirs for one in self.brokers)
+
+    @property
+    def lag(self) -> int:
+        """The records that groups have still to read."""
+        return sum(one.lag or 0 for one in self.groups)
+
+
+def status_of(
+    admin: "Admin", settings: "ClientSettings", given: Iterable[Address], *, events_max: int
+) -> Status:
+    """Ask everything. Raises SparklogError if the cluster does not answer; a part that fails is a note."""
+    notes: list[str] = []
+    cluster = admin.describe_cluster(include_fenced=True)
+    topics = admin.list_topics(include_internal=True)
+    dirs = {}
+    try:
+        dirs = admin.describe_log_dirs()
+    except SparklogError as error:  # one broker may be down
+        notes.append(f"no sizes of disks: {error}")
+    found = listeners(admin, cluster)
+    # An address that is given without a broker of that name still tells its events.
+    pages = _pages(settings, dict.fromkeys((*found.values(), *given)), events_max, notes)
+    if not pages:
+        notes.append(WITHOUT_HTTP)
+    return Status(
+        cluster.cluster_id,
+        broker_rows(cluster, topics, dirs),
+        partition_counts(topics),
+        _groups(admin, notes),
+        found | _by_host(cluster, given),
+        pages,
+        notes,
+    )
+
+
+def listeners(admin: "Admin", cluster: "Cluster") -> dict[int, Address]:
+    """The HTTP listeners of brokers by their settings. The host is that of the broker, or both are loopback:
+    a setting leads to no other machine.
+    """
+    hosts = {node.node_id: node.host for node in cluster.nodes if not node.is_fenced}
+    found: dict[int, Address] = {}
+    for node, host in hosts.items():
+        text = ""
+        with suppress(SparklogError):  # refused, or a broker that is down
+            resource = ConfigResource("broker", str(node))
+            entry = admin.describe_resources([resource], [LISTENER_KEY])[resource].get(LISTENER_KEY)
+            text = (entry.value if entry is not None else None) or ""
+        with suppress(ValueError):
+            for one in addresses([text]) if text else ():
+                if one.host == host or (one.host in _LOOPBACK and host in _LOOPBACK):
+                    found[node] = one
+    return found
+
+
+def _by_host(cluster: "Cluster", given: Iterable[Address]) -> dict[int, Address]:
+    """The given addresses of hosts that run one broker."""
+    found: dict[int, Address] = {}
+    for address in given:
+        nodes = [
+            node.node_id
+            for node in cluster.nodes
+            if node.host == address.host or (node.host in _LOOPBACK and address.host in _LOOPBACK)
+        ]
+        if len(nodes) == 1:
+            found[nodes[0]] = address
+    return found
+
+
+def _pages(
+    settings: "ClientSettings", asked: Iterable[Address], events_max: int, notes: list[str]
+) -> dict[Address, NodePage]:
+    pages = NodePages(settings)
+    found: dict[Address, NodePage] = {}
+    for address in asked:
+        try:
+            told = samples(pages.read(address, "/metrics"), (_BUILD, _STARTED))
+        except PageFailed as error:
+            notes.append(f"no release and uptime: {error}")
+            continue
+        versions = [labels.get("version") for labels, _ in told[_BUILD]]
+        started = [value for _, value in told[_STARTED]]
+        events: tuple[str, ...] = ()
+        try:
+            events = tuple(pages.read(address, "/events").splitlines()[-events_max:]) if events_max else ()
+        except PageFailed as error:
+            notes.append(f"no events: {error}")
+        found[address] = NodePage(
+            inert_name(versions[0]) if versions and versions[0] else None,
+            max(0, int(time.time() - started[0])) if started else None,
+            tuple(map(inert_name, events)),
+        )
+    return found
+
+
+def _groups(admin: "Admin", notes: list[str]) -> list[GroupLine]:
+    """The groups, those with the most lag first."""
+    names: list[str] = []
+    try:
+        names = [one.group_id for one in admin.list_groups()]
+        described = described_groups(admin, names[:GROUPS_MAX])
+    except SparklogError as error:
+        notes.append(f"no groups: {error}")
+        return []
+    if len(names) > GROUPS_MAX:
+        notes.append(f"{GROUPS_MAX} of {len(names)} groups are shown")
+    found = []
+    for name, told in described.items():
+        known = [row.lag for row in told.rows if row.lag is not None]
+        found.append(
+            GroupLine(name, told.group.state, len(told.group.members), sum(known) if known else None)
+        )
+    return sorted(found, key=lambda one: (-(one.lag or 0), one.group))
+
+
+def uptime_text(seconds: int) -> str:
+    """Two units: 3 d 4 h, 12 min 5 s."""
+    minutes, hours = seconds // 60, seconds // 3600
+    if hours >= 24:
+        return f"{hours // 24} d {hours % 24} h"
+    if hours:
+        return f"{hours} h {minutes % 60} min"
+    return f"{minutes} min {seconds % 60} s" if minutes else f"{seconds} s"
