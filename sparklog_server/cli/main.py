@@ -54,6 +54,7 @@ COMMANDS = {
     "bench": ("bench", "bench"),
     "inspect": ("inspect", "inspect"),
     "log": ("log_verify", "log"),
+    "tutorial": ("tutorial", "tutorial"),
     "completion": ("completion", "completion"),
     "simulate": ("simulate", "simulate"),
 }
