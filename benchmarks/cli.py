@@ -20,7 +20,7 @@ TOPICS = 10
 PARTITIONS = 100
 GROUP = "reading"
 WIDE = "wide"
-BOUND_MS = 150
+BOUND_MS = 100
 TOOLS = "org.apache.kafka.tools"
 
 

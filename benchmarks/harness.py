@@ -304,7 +304,7 @@ def sparklog_command(prelude: str = "") -> list[str]:
     return [
         sys.executable,
         "-c",
-        f"{prelude}\nimport sys; from sparklog_server.cli.main import main; sys.exit(main())",
+        f"{prelude}\nfrom sparklog_server.cli.program import run; run()",
     ]
 
 

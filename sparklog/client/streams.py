@@ -45,7 +45,7 @@ Resolve = Callable[[str, int, Callable[[Resolved], None]], None]
 def resolve(host: str, port: int, told: Callable[[Resolved], None]) -> None:
     """Look up a name, and wait for the result."""
     try:
-        told(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        told(socket.getaddrinfo(host.encode() if host.isascii() else host, port, type=socket.SOCK_STREAM))
     except OSError as error:
         told(error)
     except UnicodeError as error:  # a label of the name is empty or too long

@@ -15,49 +15,13 @@ except ImportError:
     sys.exit("sparklog: the command line needs the server extra: pip install 'sparklog[server]'")
 
 from sparklog import __version__
+from sparklog_server.cli.commands import COMMANDS
 
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 ERRORS_SHOWN_MAX = 20
 INSIST_S = 1.0
-
-# Commands are imported on demand: the module, and the name in it.
-COMMANDS = {
-    "start": ("start", "start"),
-    "format": ("format", "format_directories"),
-    "init": ("init", "init"),
-    "certificates": ("certificates", "certificates"),
-    "topics": ("topics", "topics"),
-    "partitions": ("partitions", "partitions"),
-    "offsets": ("offsets", "offsets"),
-    "configs": ("configs", "configs"),
-    "groups": ("groups", "groups"),
-    "transactions": ("transactions", "transactions"),
-    "produce": ("produce", "produce"),
-    "consume": ("consume", "consume"),
-    "sql": ("sql", "sql"),
-    "cluster": ("cluster", "cluster"),
-    "log-dirs": ("storage", "log_dirs"),
-    "producers": ("storage", "producers"),
-    "quotas": ("quotas", "quotas"),
-    "users": ("users", "users"),
-    "acls": ("acls", "acls"),
-    "profile": ("profile", "profile"),
-    "console": ("console", "console"),
-    "status": ("status", "status"),
-    "top": ("top", "top"),
-    "health": ("health", "health"),
-    "selftest": ("selftest", "selftest"),
-    "tune": ("tune", "tune"),
-    "debug": ("debug", "debug"),
-    "bench": ("bench", "bench"),
-    "inspect": ("inspect", "inspect"),
-    "log": ("log_verify", "log"),
-    "tutorial": ("tutorial", "tutorial"),
-    "completion": ("completion", "completion"),
-    "simulate": ("simulate", "simulate"),
-}
 
 
 class Program(click.Group):
@@ -71,9 +35,19 @@ class Program(click.Group):
         """Import a command; None if there is none of that name."""
         if cmd_name not in COMMANDS:
             return None
-        module, name = COMMANDS[cmd_name]
-        command: click.Command = getattr(import_module(f"sparklog_server.cli.{module}"), name)
+        place = COMMANDS[cmd_name]
+        command: click.Command = getattr(import_module(f"sparklog_server.cli.{place.module}"), place.name)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The lines of the commands in the help."""
+        width = formatter.width - 6 - max(map(len, COMMANDS))
+        lines = [
+            (name, click.Command(name, help=place.help).get_short_help_str(width))
+            for name, place in COMMANDS.items()
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(lines)
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the command line; click would turn a broken pipe into exit code 1."""
@@ -90,7 +64,12 @@ class Program(click.Group):
 @click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(__version__, prog_name="sparklog", message="%(prog)s %(version)s")
 def sparklog() -> None:
-    """The streaming log for Python and Spark."""
+    """The streaming log for Python and Spark.
+
+    \b
+    SPARKLOG_BOOTSTRAP_SERVER  the broker that commands ask (-b)
+    SPARKLOG_PROFILE           the profile that they use (--profile)
+    """
 
 
 def main(arguments: list[str] | None = None) -> int:

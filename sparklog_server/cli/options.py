@@ -4,9 +4,7 @@ The options for the cluster's address are stored in the context and are not para
 `admin()` and `client_settings()` read them.
 """
 
-import json
 import sys
-from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -201,7 +199,10 @@ def refused_by(servers: Sequence[str]) -> dict[str, str]:
     reasons = {}
     for server in servers:
         try:
-            socket.create_connection(address_of(server), timeout=CONNECT_S_MAX).close()
+            host, port = address_of(server)
+            # In bytes: a name as text costs the import of a codec for names that are not ASCII.
+            name = host.encode() if host.isascii() else host
+            socket.create_connection((name, port), timeout=CONNECT_S_MAX).close()  # type: ignore[arg-type]
         except OSError as error:
             reasons[server] = (error.strerror or str(error)).lower()
         else:
@@ -277,7 +278,9 @@ def _like(name: str, existing: Iterable[str]) -> str:
 
 def json_text(value: object) -> str:
     """One line of JSON; bytes that are not UTF-8 are an object, `{"base64": "…"}`."""
-    return json.dumps(value, ensure_ascii=False, default=_json_of) + "\n"
+    from json import dumps  # most commands print tables
+
+    return dumps(value, ensure_ascii=False, default=_json_of) + "\n"
 
 
 def print_json(value: object) -> None:
@@ -355,4 +358,6 @@ def _json_of(value: object) -> str | dict[str, str]:
     try:
         return value.decode()
     except UnicodeDecodeError:
+        from base64 import b64encode
+
         return {"base64": b64encode(value).decode()}

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import click
 
-_PROGRAM: Final = "import sys; from sparklog_server.cli.main import main; sys.exit(main())"
+_PROGRAM: Final = "from sparklog_server.cli.program import run; run()"
 
 
 class Step(NamedTuple):
@@ -121,9 +121,7 @@ def tutorial(yes: bool) -> int:
             sys.stdout.flush()
             done = subprocess.run(["/bin/sh", "-c", step.line], cwd=directory, env=environment, check=False)
             if done.returncode:
-                raise click.ClickException(
-                    f"step {number} ended with exit code {done.returncode}: {step.line}"
-                )
+                raise click.ClickException(f"step {number} ended with {done.returncode}: {step.line}")
         click.echo()
         click.echo(END)
     return 0

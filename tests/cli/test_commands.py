@@ -5,8 +5,12 @@ import os
 import subprocess
 import sys
 
+import click
 import pytest
 
+import sparklog
+from sparklog_server.cli.commands import COMMANDS
+from sparklog_server.cli.main import sparklog as program
 from tests.cli.conftest import Run
 
 
@@ -140,3 +144,39 @@ def test_the_command_line_loads_neither_server_nor_tables_nor_spark() -> None:
         "sparklog_server.daemon",
     }
     assert unwanted.intersection(loaded) == set()
+
+
+def test_the_help_of_the_program_imports_no_command_and_says_what_their_own_say() -> None:
+    for name, place in COMMANDS.items():
+        command = program.get_command(click.Context(program), name)
+        assert command is not None
+        assert command.get_short_help_str(1_000) == place.help, name
+    shown = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "sparklog_server.cli.program", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "COLUMNS": "120"},
+    )
+    assert all(f"\n  {name} " in shown.stdout for name in COMMANDS)
+    own = {line.split("|")[-1].strip() for line in shown.stderr.splitlines() if "sparklog" in line}
+    assert own <= {
+        "sparklog",
+        "sparklog_server",
+        *(f"sparklog_server.cli{one}" for one in ("", ".commands", ".main", ".program")),
+    }
+
+
+def test_the_program_ends_with_the_code_of_its_command_and_prints_everything(run: Run, topic: str) -> None:
+    def ended(*arguments: str) -> tuple[int, bytes]:
+        done = subprocess.run(
+            [sys.executable, "-m", "sparklog_server.cli.program", *arguments],
+            capture_output=True,
+            check=False,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        )
+        return done.returncode, done.stdout
+
+    assert ended("--version") == (0, f"sparklog {sparklog.__version__}\n".encode())
+    assert ended("topics", "list", "-b", "127.0.0.1:1") == (1, b"")
+    assert ended("topics", "mislay") == (2, b"")
