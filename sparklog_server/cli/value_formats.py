@@ -73,11 +73,11 @@ def values_of(format_: str | None, schema: str | None, message: str | None) -> V
 
 def _by_schema(file: Path, message: str | None) -> Decode:
     from sparklog.errors import SettingsError
-    from sparklog_server.console.schemas import avro_decoder, protobuf_decoder
+    from sparklog_server.console.schemas import decoder
 
     try:
         content = file.read_bytes()
-        decode = avro_decoder(content) if message is None else protobuf_decoder(content, message)
+        decode = decoder(content, message or "")
     except OSError as error:
         raise SettingsError(f"--schema {file}: {error.strerror}") from None
     except ImportError:
@@ -104,7 +104,8 @@ def _json(value: bytes) -> object:
     try:
         # Any: json answers so.
         told: Any = json.loads(value[_PREFIX:] if is_prefixed else value, parse_constant=_refused)
-        json.dumps(told, allow_nan=False)  # a number beyond those of JSON
+        # A number beyond those of JSON, and half of a surrogate pair, are refused here.
+        json.dumps(told, allow_nan=False, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("not JSON: it is nested too deeply") from None
     except ValueError as error:

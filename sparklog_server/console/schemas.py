@@ -36,7 +36,7 @@ def schemas(assignments: Sequence[str]) -> dict[str, Decode]:
         except OSError as error:
             raise SettingsError(f"--schema {assignment}: {error.strerror}") from None
         try:
-            found[topic] = protobuf_decoder(content, message) if message else avro_decoder(content)
+            found[topic] = decoder(content, message)
         except ImportError:
             raise SettingsError("--schema needs Avro and Protobuf: pip install 'sparklog[formats]'") from None
         except SettingsError as error:
@@ -44,11 +44,17 @@ def schemas(assignments: Sequence[str]) -> dict[str, Decode]:
     return found
 
 
+def decoder(content: bytes, message: str) -> Decode:
+    """The decoder of a message of a descriptor set, or, without a message, of an Avro schema. Raises
+    SettingsError, or ImportError without the libraries.
+    """
+    return _protobuf(content, message) if message else _avro(content)
+
+
 # -- Avro ----------------------------------------------------------------------------------------------------
 
 
-def avro_decoder(content: bytes) -> Decode:
-    """The decoder of an Avro schema; SettingsError if it is none."""
+def _avro(content: bytes) -> Decode:
     import fastavro
 
     schema = parsed(content.decode(errors="replace"))
@@ -82,8 +88,7 @@ def _avro_text(value: object) -> str:
 # -- Protobuf ------------------------------------------------------------------------------------------------
 
 
-def protobuf_decoder(content: bytes, message: str) -> Decode:
-    """The decoder of a message of a descriptor set; SettingsError if it has none of that name."""
+def _protobuf(content: bytes, message: str) -> Decode:
     from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
     from google.protobuf.message import DecodeError
 
@@ -106,7 +111,7 @@ def protobuf_decoder(content: bytes, message: str) -> Decode:
             )
         # KeyError: a file that calls itself one of Google's, with other fields.
         except (DecodeError, json_format.Error, RecursionError, TypeError, KeyError) as error:
-            raise ValueError(f"not a {message}: {error}") from None
+            raise ValueError(str(error)) from None
 
     return decode
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import fastavro
 import pytest
 from google.protobuf import descriptor_pb2
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sparklog.client.consumer import ConsumerRecord
@@ -122,8 +122,12 @@ def test_a_decoded_value_keeps_its_meaning_in_a_line(value: object) -> None:
 
 
 @given(st.binary(max_size=30))
+@example(b'"\\ud800"')
+@example(b"1e999")
+@example(b"[" * 100_000)
 def test_any_bytes_are_decoded_or_refused(content: bytes) -> None:
     values = values_of("json", None, None)
     assert isinstance(values, Values)
     value, reason = values.of(ConsumerRecord("t", 0, 0, 0, None, content, ()))
     assert reason is None or value == content
+    json_text({"value": value}).encode()
