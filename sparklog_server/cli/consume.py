@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from sparklog_server.cli.cluster_names import topic_names
+from sparklog_server.cli.durations import duration_option
 from sparklog_server.cli.formats import compiled, unescaped
 from sparklog_server.cli.options import (
     admin,
@@ -20,7 +21,7 @@ from sparklog_server.cli.options import (
     report,
     say,
 )
-from sparklog_server.cli.positions import Position, duration_option, offsets_at, position
+from sparklog_server.cli.positions import Position, offsets_at, position
 from sparklog_server.cli.topics_chosen import chosen, matches_names
 from sparklog_server.cli.value_formats import FORMATS, Values, values_of
 

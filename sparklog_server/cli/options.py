@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from sparklog_server.cli.reachable import no_broker, refused_by, wait_for_broker
 from sparklog_server.cli.setting_names import client_keys, profile_names
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 # A person waits for the answer, so an unreachable broker must be reported soon.
 API_TIMEOUT_MS = 10_000
-CONNECT_S_MAX = 3.0
 NAMES_LIKE_MAX = 3
 PARTITION_NUMBER_MAX = (1 << 31) - 1
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -126,8 +126,6 @@ def client_settings(*, wait_ms: int | None = None, **more: str) -> "ClientSettin
     """
     settings = unchecked_settings(**more)
     if wait_ms is not None:
-        from sparklog_server.cli.reach import wait_for_broker
-
         wait_for_broker(settings.bootstrap_servers, wait_ms)
     # A client would retry until its timeout, because a broker may return.
     elif reasons := refused_by(settings.bootstrap_servers):
@@ -188,34 +186,6 @@ def admin() -> "Admin":
     from sparklog.client.admin import Admin
 
     return Admin.from_settings(client_settings())
-
-
-def refused_by(servers: Sequence[str]) -> dict[str, str]:
-    """Why each of the servers refuses a connection; empty if one of them accepts it."""
-    import socket
-
-    from sparklog.client.settings import address_of
-
-    reasons = {}
-    for server in servers:
-        try:
-            host, port = address_of(server)
-            # In bytes: a name as text costs the import of a codec for names that are not ASCII.
-            name = host.encode() if host.isascii() else host
-            socket.create_connection((name, port), timeout=CONNECT_S_MAX).close()  # type: ignore[arg-type]
-        except OSError as error:
-            reasons[server] = (error.strerror or str(error)).lower()
-        else:
-            return {}
-    return reasons
-
-
-def no_broker(reasons: Mapping[str, str], within: str = "") -> click.ClickException:
-    """The error of servers that refuse connections."""
-    listed = ", ".join(f"{server} ({reason})" for server, reason in reasons.items())
-    return click.ClickException(
-        f"no broker at {listed}{within}; start one with `sparklog start`, or name one with --bootstrap-server"
-    )
 
 
 # -- names ---------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 import click
 
 from sparklog_server.cli.cluster_names import topic_names
+from sparklog_server.cli.durations import duration_option
 from sparklog_server.cli.formats import unescaped
 from sparklog_server.cli.options import (
     as_json,
@@ -16,7 +17,6 @@ from sparklog_server.cli.options import (
     reaches_cluster,
     report,
 )
-from sparklog_server.cli.positions import duration_option
 
 if TYPE_CHECKING:
     from sparklog.client.producer import Producer, RecordMetadata

@@ -6,17 +6,14 @@ that no broker is reachable, every ten seconds, and that one is again.
 
 import logging
 import re
-import time
 from types import TracebackType
 from typing import Final, Self
 
 import click
 
-from sparklog_server.cli.options import no_broker, refused_by
-from sparklog_server.cli.positions import duration_text
+from sparklog_server.cli.durations import duration_text
+from sparklog_server.cli.reachable import no_broker, refused_by, retrying
 
-RETRY_S: Final = 0.5
-TOLD_EVERY_S: Final = 10.0
 _FIELDS: Final = re.compile(r"bootstrap_servers=(\S+) last=(.*) client_id=")
 
 
@@ -70,22 +67,3 @@ class Reach(logging.Handler):
         logger.removeHandler(self)
         logger.propagate = True
         logger.setLevel(logging.NOTSET)
-
-
-def wait_for_broker(servers: tuple[str, ...], timeout_ms: int) -> None:
-    """Return once a broker accepts a connection; ClickException after `timeout_ms`."""
-    ends_s = time.monotonic() + timeout_ms / 1000
-    told_s: float | None = None
-    while reasons := refused_by(servers):
-        now_s = time.monotonic()
-        if now_s >= ends_s:
-            raise no_broker(reasons, f" within {duration_text(timeout_ms)}")
-        if told_s is None or now_s >= told_s + TOLD_EVERY_S:
-            told_s = now_s
-            retrying(",".join(reasons), next(iter(reasons.values())))
-        time.sleep(min(RETRY_S, ends_s - now_s))
-
-
-def retrying(servers: str, reason: str) -> None:
-    """The line for a broker that does not answer."""
-    click.echo(f"sparklog: broker unreachable, retrying: {servers} ({reason.lower()})", err=True)
