@@ -5,14 +5,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sparklog_server.cli.setting_names import broker_keys
-
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Sequence
 
     from sparklog_server.config.reload import SettingsFile
     from sparklog_server.config.settings import BrokerSettings
+
+
+def _broker_keys(context: click.Context, option: click.Parameter, incomplete: str) -> list[str]:
+    from sparklog_server.cli.setting_names import broker_keys  # a start needs none of it
+
+    return broker_keys(context, option, incomplete)
 
 
 @click.command()
@@ -52,7 +56,7 @@ if TYPE_CHECKING:
     metavar="KEY=VALUE",
     multiple=True,
     help="Set a setting by Kafka's name; overrides the file. Repeatable.",
-    shell_complete=broker_keys,
+    shell_complete=_broker_keys,
 )
 @click.option(
     "--insecure",

@@ -9,7 +9,7 @@ import click
 import pytest
 
 import sparklog
-from sparklog_server.cli.commands import COMMANDS
+from sparklog_server.cli.main import COMMANDS
 from sparklog_server.cli.main import sparklog as program
 from tests.cli.conftest import Run
 
@@ -163,7 +163,7 @@ def test_the_help_of_the_program_imports_no_command_and_says_what_their_own_say(
     assert own <= {
         "sparklog",
         "sparklog_server",
-        *(f"sparklog_server.cli{one}" for one in ("", ".commands", ".main", ".program")),
+        *(f"sparklog_server.cli{one}" for one in ("", ".main", ".program")),
     }
 
 
