@@ -1,48 +1,43 @@
-"""The main job on real flights: a Spark DataFrame, a topic, a stream, a table; `make demo` runs it.
+"""The main job on real flights: a topic, a Spark stream, a table; `make demo` runs it.
 
-336 776 flights left New York's three airports in 2013. They go into the topic `flights`; a stream reads
-them back, works out the departure delays of every hour at each airport and writes them to the topic
-`delays` and to a Delta table (Parquet where the Delta JAR is missing). Then every flight is counted back:
-one that is missing or doubled ends the demo with exit code 1. All it makes lies in demo-output/.
+336 776 flights left New York's three airports in 2013. A writer puts them into the topic `flights`, a day in
+each transaction, and is killed once in the middle. A stream reads them while they arrive, works out the
+departure delays of every hour at each airport and writes them to the topic `delays` and to a Delta table
+(Parquet where the Delta JAR is missing). Then every flight is counted back: one that is missing or doubled
+ends the demo with exit code 1. All it makes is in build/demo; flights.html there tells what happened.
 """
 
 import importlib.util
 import shutil
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack
 from pathlib import Path
 
 import pandas as pd
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.window import Window
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
 from rich.table import Table
 
 import sparklog
-from examples.flights_report import write_chart, write_page
+from examples import flights_writer as writer
+from examples.flights_report import Counts, Story, partitions_of, write_chart, write_page
+from examples.flights_watch import GROUP, Watch
 from examples.local_spark import has_delta, local_spark
 
 PROJECT = Path(__file__).resolve().parent.parent
-OUTPUT = PROJECT / "demo-output"
-FLIGHT = """id BIGINT, time_hour TIMESTAMP, carrier STRING, flight INT, tailnum STRING, origin STRING, dest STRING,
-            dep_delay DOUBLE, arr_delay DOUBLE, distance INT"""  # noqa: E501
+OUTPUT = PROJECT / "build" / "demo"
+FLIGHT = "id BIGINT, time_hour TIMESTAMP, origin STRING, dep_delay DOUBLE"
 DELAY = (
     "origin STRING, hour TIMESTAMP, flights BIGINT, cancelled BIGINT, mean_delay DOUBLE, worst_delay DOUBLE"
 )
-MICRO_BATCH_FLIGHTS = 120_000
+FLIGHTS_PER_S = 12_000
+"""The year passes in half a minute."""
 
 console = Console()
 
@@ -55,48 +50,61 @@ def main() -> int:
     """Runs the job; the exit code is 0 only if every flight was counted back."""
     began = time.monotonic()
     shutil.rmtree(OUTPUT, ignore_errors=True)
-    OUTPUT.mkdir()
+    OUTPUT.mkdir(parents=True)
     console.rule("[bold]sparklog: a year of flights through one broker and Spark")
-    with sparklog.embedded(data_dir=OUTPUT / "sparklog-data") as broker, quiet_spark() as spark:
-        say(
-            f"broker ready at {broker.bootstrap_servers}, {time.monotonic() - began:.1f} s after the start; "
-            f"Spark {spark.version}"
-        )
+    flights = read_package_flights()
+    asked = time.monotonic()
+    with sparklog.embedded(data_dir=OUTPUT / "sparklog-data") as broker:
+        say(f"broker ready at {broker.bootstrap_servers}, {time.monotonic() - asked:.2f} s after its start")
         try:
-            run(spark, broker.bootstrap_servers)
+            run(broker.bootstrap_servers, broker.pids, flights)
         except FlightsLost as error:
             console.print(f"[bold red]{error}")
             return 1
-    say(
-        f"[bold]done in {time.monotonic() - began:.0f} s[/]; everything lies in "
-        f"{OUTPUT.relative_to(PROJECT)}/"
-    )
+    say(f"[bold]done in {time.monotonic() - began:.0f} s[/]; everything is in {OUTPUT.relative_to(PROJECT)}/")
     say_what_to_try_next()
     return 0
 
 
-def run(spark: SparkSession, servers: str) -> None:
-    """The job itself, in the order in which it is told."""
+def run(servers: str, pids: Sequence[int], flights: pd.DataFrame) -> None:
+    """The job itself, in the order in which it is told; `pids` are the brokers."""
+    total, table, file = len(flights), OUTPUT / "delays", OUTPUT / "flights.jsonl"
+    flights.to_json(file, orient="records", lines=True, date_format="iso", date_unit="s")
     with sparklog.Admin(bootstrap_servers=servers) as admin:
-        admin.create_topics({"flights": 4, "delays": 1})
-    flights = read_package_flights()
-    with timed(f"{len(flights):,} flights -> topic flights (key carrier, value JSON)", len(flights)):
-        write_flights(spark, servers, flights)
-    table = OUTPUT / "delays"
-    with timed("topic flights -> event-time windows -> topic delays", len(flights)):
-        stream_delays(spark, servers, table, total=len(flights))
-    if not has_delta():
-        latest_delays(spark, servers).write.parquet(str(table))
-        say(
-            "[yellow]no Delta JAR in .jars/delta (make setup fetches it where Maven is at hand): the table "
-            "is Parquet"
-        )
-    delays = spark.read.format("delta" if has_delta() else "parquet").load(str(table)).cache()
-    count_back(spark, servers, flights, delays)
-    show_delays(delays)
-    by_hour = delay_by_hour_of_day(delays).toPandas()
-    write_chart(by_hour, OUTPUT / "delays.png")
-    write_page(by_hour, OUTPUT / "delays.png", OUTPUT / "delays.html")
+        admin.create_topics({writer.TOPIC: writer.PARTITIONS, "delays": 1, writer.PROGRESS: 1})
+    with ExitStack() as until_counted:
+        with ThreadPoolExecutor(1) as pool, Watch(servers, pids, console, total=total) as watch:
+            writing = pool.submit(
+                writer.write_and_kill_once, servers, file, FLIGHTS_PER_S, kill_at=total * 2 // 5, say=say
+            )
+            say(f"writer started: {FLIGHTS_PER_S:,} flights/s, a day in each transaction; Spark starts, too")
+            spark = until_counted.enter_context(local_spark(OUTPUT, delta=has_delta()))
+            say(f"Spark {spark.version} ready {time.monotonic() - watch.began_s:.1f} s after the writer")
+            query = stream_delays(spark, servers, table)
+            killed = finish(writing, query)
+        batches = [progress for progress in query.recentProgress if progress.numInputRows]
+        say(f"streamed in {len(batches)} micro-batches into the topic delays and the table")
+        delays = table_of(spark, servers, table)
+        counts = count_back(spark, servers, total, delays)
+        show_delays(delays)
+        by_hour = delay_by_hour_of_day(delays).toPandas()
+    with sparklog.Admin(bootstrap_servers=servers) as admin:
+        partitions = partitions_of(admin)
+    story = Story(watch.samples, watch.began_s, killed, batches, partitions, counts, by_hour)
+    write_chart(story, OUTPUT / "flights.png")
+    write_page(story, OUTPUT / "flights.png", OUTPUT / "flights.html")
+
+
+def finish(writing: Future[writer.Killed], query: StreamingQuery) -> writer.Killed:
+    """Wait until the writer has written the last flight, and the stream has processed it; raises the error
+    of either as soon as it occurs.
+    """
+    while not wait([writing], timeout=0.2).done:
+        query.awaitTermination(0)  # raises the error that ended the stream
+    killed = writing.result()
+    query.processAllAvailable()
+    query.stop()
+    return killed
 
 
 def read_package_flights() -> pd.DataFrame:
@@ -113,36 +121,18 @@ def read_package_flights() -> pd.DataFrame:
     return flights
 
 
-def write_flights(spark: SparkSession, servers: str, flights: pd.DataFrame) -> None:
-    """One record per flight: the key is its carrier, the value the flight as JSON; unknown fields are left
-    out.
-    """
-    # Arrow turns pandas' NaN into null, and to_json leaves nulls out: a cancelled flight has no "dep_delay",
-    # not one that is no number.
-    frame = spark.createDataFrame(pa.Table.from_pandas(flights, preserve_index=False))
-    # In one task: the log then holds the year in order, and the watermark below drops nothing.
-    ordered = frame.coalesce(1).sortWithinPartitions("id")
-    records = ordered.select(f.col("carrier").alias("key"), f.to_json(f.struct("*")).alias("value"))
-    with console.status("writing flights"):
-        records.write.format("sparklog").option("kafka.bootstrap.servers", servers).option(
-            "topic", "flights"
-        ).mode("append").save()
-
-
-def stream_delays(spark: SparkSession, servers: str, table: Path, *, total: int) -> None:
-    """Reads `flights` to its end as a stream; each micro-batch updates the hours it touched, in the topic
-    and in the table.
+def stream_delays(spark: SparkSession, servers: str, table: Path) -> StreamingQuery:
+    """Starts the stream over the committed flights; each micro-batch updates the hours it touched, in the
+    topic and in the table.
     """
     source = (
         spark.readStream.format("sparklog")
         .option("kafka.bootstrap.servers", servers)
         .option("subscribe", "flights")
+        .option("kafka.isolation.level", "read_committed")
+        .option("groupId", GROUP)
     )
-    records = (
-        source.option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", MICRO_BATCH_FLIGHTS)
-        .load()
-    )
+    records = source.option("startingOffsets", "earliest").load()
     flights = records.select(f.from_json(f.col("value").cast("string"), FLIGHT).alias("flight")).select(
         "flight.*"
     )
@@ -171,13 +161,8 @@ def stream_delays(spark: SparkSession, servers: str, table: Path, *, total: int)
             merge_hours(changed, table, is_first=batch == 0)
         changed.unpersist()
 
-    checkpoint = str(OUTPUT / "checkpoint")
-    writer = (
-        hourly.writeStream.outputMode("update")
-        .foreachBatch(write_hours)
-        .option("checkpointLocation", checkpoint)
-    )
-    watch(writer.trigger(availableNow=True).start(), total)
+    stream = hourly.writeStream.outputMode("update").foreachBatch(write_hours)
+    return stream.option("checkpointLocation", str(OUTPUT / "checkpoint")).start()
 
 
 def merge_hours(changed: DataFrame, table: Path, *, is_first: bool) -> None:
@@ -192,19 +177,15 @@ def merge_hours(changed: DataFrame, table: Path, *, is_first: bool) -> None:
     )
 
 
-def watch(query: StreamingQuery, total: int) -> None:
-    """Shows how far `query` has come until it ends; raises its exception."""
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as progress:
-        bar = progress.add_task("streaming flights back", total=total)
-        while not query.awaitTermination(0.2):
-            progress.update(bar, completed=sum(p.numInputRows for p in query.recentProgress))
+def table_of(spark: SparkSession, servers: str, table: Path) -> DataFrame:
+    """The hours in the Delta table; without Delta, a Parquet table made of the topic `delays`."""
+    if not has_delta():
+        latest_delays(spark, servers).write.parquet(str(table))
+        say(
+            "[yellow]no Delta JAR in .jars/delta (make setup fetches it where Maven is at hand): the table "
+            "is Parquet"
+        )
+    return spark.read.format("delta" if has_delta() else "parquet").load(str(table)).cache()
 
 
 def latest_delays(spark: SparkSession, servers: str) -> DataFrame:
@@ -220,28 +201,29 @@ def latest_delays(spark: SparkSession, servers: str) -> DataFrame:
     return latest.select(f.from_json(f.col("value").cast("string"), DELAY).alias("delay")).select("delay.*")
 
 
-def count_back(spark: SparkSession, servers: str, flights: pd.DataFrame, delays: DataFrame) -> None:
+def count_back(spark: SparkSession, servers: str, expected: int, delays: DataFrame) -> Counts:
     """Counts every flight in the topic, by its number, and in both results; raises FlightsLost."""
     records = (
         spark.read.format("sparklog")
         .option("kafka.bootstrap.servers", servers)
-        .option("subscribe", "flights")
-        .load()
+        .option("subscribe", writer.TOPIC)
     )
+    everything = records.load().count()
+    committed = records.option("kafka.isolation.level", "read_committed").load()
     number = f.get_json_object(f.col("value").cast("string"), "$.id").cast("bigint")
-    count, distinct = records.select(f.count("*"), f.count_distinct(number)).first() or (0, 0)
+    count, distinct = committed.select(f.count("*"), f.count_distinct(number)).first() or (0, 0)
     results = {"delays table": delays, "topic delays": latest_delays(spark, servers)}
     counted = {name: (result.agg(f.sum("flights")).first() or (0,))[0] for name, result in results.items()}
-    expected = len(flights)
     if (count, distinct) != (expected, expected) or set(counted.values()) != {expected}:
         told = ", ".join(f"{name} {total}" for name, total in counted.items())
         raise FlightsLost(
             f"of {expected} flights the topic holds {count} records of {distinct} flights; {told}"
         )
     say(
-        f"counted back: {count:,} flights in the topic, {counted['delays table']:,} in the table: "
-        f"[green]none missing, none doubled"
+        f"counted back: {count:,} flights in the topic, beside {everything - count:,} of the aborted "
+        f"transaction; {counted['delays table']:,} in the table: [green]none missing, none doubled"
     )
+    return Counts(expected, count, distinct, everything - count, counted["delays table"], delays.count())
 
 
 def show_delays(delays: DataFrame) -> None:
@@ -293,24 +275,6 @@ def delay_by_hour_of_day(delays: DataFrame) -> DataFrame:
     )
 
 
-@contextmanager
-def quiet_spark() -> Iterator[SparkSession]:
-    """Spark, with a sign of life while it starts."""
-    with ExitStack() as stack:
-        with console.status("starting Spark"):
-            spark = stack.enter_context(local_spark(OUTPUT, delta=has_delta()))
-        yield spark
-
-
-@contextmanager
-def timed(what: str, records: int) -> Iterator[None]:
-    """Prints the rate of the step `what`."""
-    began = time.monotonic()
-    yield
-    seconds = time.monotonic() - began
-    say(f"{what}: {seconds:.1f} s, {records / seconds:,.0f} flights/s")
-
-
 def say(line: str) -> None:
     """One line of the tale."""
     console.print(f"[dim]•[/] {line}", highlight=False, soft_wrap=True)
@@ -326,11 +290,11 @@ def say_what_to_try_next() -> None:
     )
     console.print("\nTry next:")
     for line in (
-        f"{command} start --data-dir demo-output/sparklog-data   # the same broker again, with all its "
+        f"{command} start --data-dir build/demo/sparklog-data   # the same broker again, with all its "
         f"records",
         f"{command} consume delays --from-beginning --max 5      # in another terminal: hours as they were "
         f"worked out",
-        "xdg-open demo-output/delays.html                              # the chart, with its numbers",
+        "xdg-open build/demo/flights.html                           # what happened, in curves",
     ):
         console.print(f"  [bold]{line}", highlight=False, soft_wrap=True)
 

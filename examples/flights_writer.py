@@ -1,4 +1,4 @@
-"""The writer of the flights demo, a process of its own: `python -m examples.flights_writer SERVERS FILE RATE`.
+"""The writer of the flights demo, a process: `python -m examples.flights_writer SERVERS FILE RATE`.
 
 The flights of each day are one transaction, together with the number of the next flight in the compacted
 topic `flights-progress`. A transaction is committed as a whole or not at all: a writer that starts after
@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby, islice
 from pathlib import Path
 from typing import NamedTuple
@@ -87,7 +87,9 @@ def _days(lines: Iterable[bytes]) -> Iterator[tuple[list[bytes], list[bytes]]]:
         yield [flight.carrier.encode() for flight, _ in day], [line for _, line in day]
 
 
-def write_and_kill_once(servers: str, path: Path, flights_per_s: float, *, kill_at: int) -> Killed:
+def write_and_kill_once(
+    servers: str, path: Path, flights_per_s: float, *, kill_at: int, say: Callable[[str], None] = print
+) -> Killed:
     """Run a writer, kill it within a transaction once the log has `kill_at` records, and run another one.
     Returns when that has written the last flight.
     """
@@ -102,12 +104,14 @@ def write_and_kill_once(servers: str, path: Path, flights_per_s: float, *, kill_
             first.kill()
             first.wait()
         at_s, left_open, end = time.monotonic(), uncommitted(admin), log_end(admin)
+        say(f"the writer was killed (SIGKILL) with {left_open:,} flights in an open transaction")
         second = _start(servers, path, flights_per_s)
         try:
             # Each partition of the aborted transaction gets a marker, which is no flight.
             while log_end(admin) <= end + PARTITIONS and second.poll() is None:
                 time.sleep(_ASKED_EVERY_S)
             back_s = time.monotonic() - at_s
+            say(f"the next writer continued {back_s:.2f} s later")
             if second.wait() != 0:
                 raise WriterEnded(f"the second writer ended with {second.returncode}")
         finally:

@@ -5,7 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
 
@@ -16,7 +15,6 @@ from tests.tools import PROJECT
 
 pytestmark = pytest.mark.spark
 
-THREE = pd.DataFrame({"id": [0, 1, 2]})
 HOURS = '{"origin":"JFK","hour":"2013-01-01T10:00:00.000Z","flights":%d,"cancelled":0,"mean_delay":1.0,"worst_delay":2.0}'  # noqa: E501
 
 
@@ -31,12 +29,12 @@ def test_a_missing_and_a_doubled_flight_end_the_demo(spark: SparkSession) -> Non
         write(texts(spark, ['{"id":0}', '{"id":1}']), servers, "flights")
         delays = demo.latest_delays(spark, servers)
         with pytest.raises(demo.FlightsLost, match="of 3 flights the topic holds 2 records of 2 flights"):
-            demo.count_back(spark, servers, THREE, delays)
+            demo.count_back(spark, servers, 3, delays)
         write(texts(spark, ['{"id":2}']), servers, "flights")
-        demo.count_back(spark, servers, THREE, delays)
+        demo.count_back(spark, servers, 3, delays)
         write(texts(spark, ['{"id":2}']), servers, "flights")
         with pytest.raises(demo.FlightsLost, match="holds 4 records of 3 flights"):
-            demo.count_back(spark, servers, THREE, delays)
+            demo.count_back(spark, servers, 3, delays)
 
 
 JOB = """
@@ -44,10 +42,9 @@ import sys
 from pathlib import Path
 from examples import flights
 flights.OUTPUT = Path(sys.argv[1])
-with flights.quiet_spark() as spark:
-    flights.run(spark, sys.argv[2])
+flights.run(sys.argv[2], [int(pid) for pid in sys.argv[3].split(",")], flights.read_package_flights())
 """
-"""The job of the demo in a directory, with the brokers at an address."""
+"""The job of the demo in a directory, with the brokers at an address, by their processes."""
 
 
 @pytest.mark.long
@@ -55,7 +52,10 @@ with flights.quiet_spark() as spark:
 def test_the_demo_counts_every_flight_back_with_three_nodes(tmp_path: Path) -> None:
     with sparklog.embedded(nodes=3) as cluster:
         done = subprocess.run(
-            [sys.executable, "-c", JOB, str(tmp_path), cluster.bootstrap_servers],
+            [
+                *(sys.executable, "-c", JOB, str(tmp_path), cluster.bootstrap_servers),
+                ",".join(map(str, cluster.pids)),
+            ],
             env={**os.environ, "PYTHONPATH": str(PROJECT)},
             capture_output=True,
             text=True,
@@ -63,4 +63,5 @@ def test_the_demo_counts_every_flight_back_with_three_nodes(tmp_path: Path) -> N
             check=False,
         )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    assert (tmp_path / "delays.html").exists()
+    assert "none missing, none doubled" in (tmp_path / "flights.html").read_text()
+    assert "the writer was killed" in done.stdout
