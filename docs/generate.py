@@ -5,6 +5,7 @@ docs/settings.md          every key of brokers and topics, with a description
 docs/limits.md            every bound, its default, and the behaviour at the bound
 docs/client-settings.md   every setting of the Python client
 docs/spark-options.md     every option of format("sparklog")
+docs/commands.md          every command and option
 docs/metrics.md           every metric of /metrics
 docs/protocol.md          every API with its versions, and what is not supported
 conf/grafana/*.json       the boards for Grafana
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from docs import boards, client_settings, limits, metrics_page, protocol_page, spark_options
+from docs import boards, client_settings, command_reference, limits, metrics_page, protocol_page, spark_options
 from sparklog_server.config.client_metrics import CLIENT_METRICS_KEYS
 from sparklog_server.config.client_metrics import DEFAULTS as CLIENT_METRICS_DEFAULTS
 from sparklog_server.config.group_keys import DEFAULTS as GROUP_DEFAULTS
@@ -66,6 +67,7 @@ def generated() -> dict[Path, str]:
         docs / "limits.md": limits.page(),
         docs / "client-settings.md": client_settings.page(),
         docs / "spark-options.md": spark_options.page(),
+        docs / "commands.md": command_reference.page(),
         docs / "metrics.md": metrics_page.page(),
         docs / "protocol.md": protocol_page.page(),
         **{PROJECT / "conf" / "grafana" / f"{name}.json": boards.text(name) for name in boards.BOARDS},

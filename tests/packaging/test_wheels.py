@@ -3,7 +3,6 @@ that `make manylinux` builds.
 """
 
 import os
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -15,10 +14,9 @@ from pathlib import Path
 import pytest
 
 from sparklog.kernels import NAMES
+from tests.packaging.conftest import PACKAGES
 from tests.tools import PROJECT
 
-PARTS = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "Makefile")
-PACKAGES = ("sparklog", "sparklog_server", "pyspark_sparklog")
 SAY = "from sparklog import kernels, __version__; print(kernels.implementation(), __version__)"
 ROUND_TRIP = """
 from sparklog import Consumer, Producer, TopicPartition, embedded
@@ -29,19 +27,6 @@ with embedded() as broker:
         consumer.assign([TopicPartition("flights", 0)])
         print([record.value for record in consumer.poll(timeout_ms=5000)])
 """
-
-
-@pytest.fixture
-def tree(tmp_path: Path) -> Path:
-    """The files that a release is built from, without what was built from them here."""
-    copied = tmp_path / "tree"
-    copied.mkdir()
-    for name in PARTS:
-        shutil.copy2(PROJECT / name, copied)
-    for name in PACKAGES:
-        ignored = shutil.ignore_patterns("__pycache__", "*.so", "*.c")
-        shutil.copytree(PROJECT / name, copied / name, ignore=ignored)
-    return copied
 
 
 def run(*command: str, cwd: Path, **environment: str) -> str:
