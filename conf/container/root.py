@@ -39,6 +39,13 @@ def lay_out(site: Path, root: Path) -> None:
         for path in _libraries(binary):
             if not path.is_relative_to(root):  # those of a package are where the package is
                 _copy(path, root)
+    # The symbols of libpython take 20 MB in some builds; wheels are stripped by their authors, or patched.
+    built_here = [
+        root / interpreter.relative_to("/"),
+        *root.rglob("libpython*"),
+        *root.rglob("*_compiled.*.so"),
+    ]
+    subprocess.run(["strip", "--strip-unneeded", *map(str, built_here)], check=True)
     for directory in ("data", "tmp", "usr/bin"):
         (root / directory).mkdir(parents=True, exist_ok=True)
     (root / "usr/bin/python3").symlink_to(interpreter)
