@@ -18,7 +18,15 @@ from pathlib import Path
 
 import msgspec
 
-from docs import boards, client_settings, command_reference, limits, metrics_page, protocol_page, spark_options
+from docs import (
+    boards,
+    client_settings,
+    command_reference,
+    limits,
+    metrics_page,
+    protocol_page,
+    spark_options,
+)
 from sparklog_server.config.client_metrics import CLIENT_METRICS_KEYS
 from sparklog_server.config.client_metrics import DEFAULTS as CLIENT_METRICS_DEFAULTS
 from sparklog_server.config.group_keys import DEFAULTS as GROUP_DEFAULTS

@@ -53,7 +53,7 @@ def test_what_the_container_copies_exists() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_a_broker_runs_from_the_root_of_the_container(tmp_path: Path, tree: Path) -> None:
     if os.geteuid() != 0 or shutil.which("unshare") is None:
         pytest.skip("this system lets only root change the root directory")

@@ -110,7 +110,7 @@ def test_the_wheel_for_linux_runs_where_there_is_no_compiler(tree: Path, tmp_pat
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_the_source_distribution_installs_where_there_is_no_compiler(tree: Path, tmp_path: Path) -> None:
     python, bare = environment_without_compiler(tmp_path / "bare")
     run(str(python), "-m", "pip", "install", "--quiet", str(sdist_of(tree)), cwd=tmp_path, **bare)
