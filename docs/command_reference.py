@@ -56,7 +56,7 @@ def _section(path: str, command: click.Command) -> Iterator[str]:
 
 def _plain(text: str) -> str:
     """One paragraph a line, as text of Markdown."""
-    paragraphs = text.replace("\b", "").replace("<", "&lt;").split("\n\n")
+    paragraphs = text.replace("\b", "").replace("<", "&lt;").replace("[", "\\[").split("\n\n")
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
