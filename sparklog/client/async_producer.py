@@ -22,9 +22,10 @@ from sparklog.client.producer_records import (
     RecordMetadata,
     Serializer,
     WrittenRange,
+    error_of,
     listed,
     metadata_of,
-    range_of,
+    ranges_of,
 )
 from sparklog.client.sending import Sending
 from sparklog.client.settings import ClientSettings, ProducerOptions
@@ -435,7 +436,7 @@ class AsyncDelivery(Awaitable[RecordMetadata]):
         """The delivery error, None for success; `asyncio.InvalidStateError` if that is not known yet."""
         if self._batch.done is None:
             raise asyncio.InvalidStateError("the record is neither acknowledged nor given up yet")
-        return self._batch.done.error
+        return error_of(self._batch.done, self._index)
 
     def add_done_callback(self, callback: "Callable[[AsyncDelivery], object]") -> None:
         """Call the function in the event loop once the record is done, in the order of the records."""
@@ -464,9 +465,10 @@ class AsyncDeliveries(Awaitable[Sequence[WrittenRange]]):
             if run.batch.done is None:
                 yield from _finished(self._driver, run.batch).__await__()
         for run in self._runs:
-            if run.batch.done is not None and run.batch.done.error is not None:
-                raise run.batch.done.error
-        return [range_of(run) for run in self._runs]
+            assert run.batch.done is not None
+            if (error := error_of(run.batch.done, run.first, run.record_count)) is not None:
+                raise error
+        return [written for run in self._runs for written in ranges_of(run)]
 
 
 def _call(callback: Callable[[], object]) -> None:

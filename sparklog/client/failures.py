@@ -18,7 +18,13 @@ class BufferExhausted(SparklogError):
 
 
 class RecordTooLarge(SparklogError):
-    """A record or batch is larger than `max_request_size` or `buffer_memory` allows; nothing was sent."""
+    """A record or batch is larger than `max_request_size` or `buffer_memory` allows; nothing was sent. Or the
+    topic refused a record as larger than its `max.message.bytes`: `topic_partition` is then set.
+    """
+
+    def __init__(self, reason: str, topic_partition: TopicPartition | None = None) -> None:
+        super().__init__(reason)
+        self.topic_partition = topic_partition
 
 
 class DeliveryFailed(SparklogError):

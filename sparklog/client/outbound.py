@@ -14,16 +14,19 @@ order holds with five requests in flight. If the broker does not know the sequen
 because its state is lost or an earlier batch was given up, the line begins again with the next producer epoch
 (KIP-360). Without idempotence retries may reorder records, as in Kafka.
 
+A broker takes the first batch of a producer that it does not know with any sequence. Therefore the second
+batch of a line waits until the first is acknowledged.
+
 In a transaction, id and epoch are those of `Transaction`, to which every partition is added, and every failed
 batch is reported. The waiting batches then fail too, because none of them may be committed.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 from sparklog.client.cluster import NO_NODE, Cluster, Entropy, backoff_us
-from sparklog.client.failures import DeliveryFailed
+from sparklog.client.failures import RecordTooLarge
 from sparklog.client.outbound_batch import (
     NO_PRODUCER_ID,
     NOT_SENT,
@@ -33,8 +36,11 @@ from sparklog.client.outbound_batch import (
     OutboundBatch,
     Shipment,
     distance,
+    said_of_records,
+    too_late,
 )
 from sparklog.client.settings import ClientSettings
+from sparklog.client.splitting import parts_of
 from sparklog.client.transaction import PRODUCE_BEFORE_V2, Transaction
 from sparklog.client.transaction_pace import CONCURRENT_BACKOFF_MS
 from sparklog.errors import BrokerError, ErrorCode, SparklogError, code_of
@@ -64,6 +70,8 @@ _RETRIES_TOLD_MAX: Final = 16
 _SEQUENCE_LOST: Final = frozenset(
     {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH}
 )
+
+_TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 
 
 class Outbound:
@@ -118,7 +126,7 @@ class Outbound:
         """Whether one more batch of the partition could be sent soon; otherwise it may continue to grow."""
         line = self._lines.get(topic_partition)
         return line is None or (
-            not line.waiting and not line.returned and len(line.in_flight) < self.in_flight_max
+            not line.waiting and not line.returned and len(line.in_flight) < self._in_flight_max(line)
         )
 
     @property
@@ -191,12 +199,11 @@ class Outbound:
             for partition in topic.partition_responses:
                 told[TopicPartition(name, partition.index)] = partition
         done: list[Done] = []
+        left_out = BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "the reply leaves the batch out")
         for batch in shipment.batches:
             answer = told.get(batch.topic_partition)
             if answer is None:
-                done += self._returned(
-                    batch, BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "the reply leaves the batch out"), now
-                )
+                done += self._returned(batch, left_out, now)
             else:
                 done += self._answered(batch, answer, reply.node_endpoints, now)
         return done
@@ -228,7 +235,7 @@ class Outbound:
                 done += self._finish(Done(line.waiting.popleft(), error=refusal))
             while line.waiting and line.waiting[0].deadline <= now and not line.in_flight:
                 batch = line.waiting.popleft()
-                done += self._finish(Done(batch, error=_too_late(batch)))
+                done += self._finish(Done(batch, error=too_late(batch)))
             self._settle(line)
         return done
 
@@ -269,12 +276,15 @@ class Outbound:
     def _needs_producer_id(self) -> bool:
         return self.is_idempotent and self._producer_id < 0 and self.transaction is None
 
+    def _in_flight_max(self, line: Line) -> int:
+        return self.in_flight_max if line.is_known or not self.is_idempotent else 1
+
     def _may_send(self, line: Line, now: Micros) -> bool:
         if (
             not line.waiting
             or line.returned
             or (now < line.not_before and not self._has_new_leader(line.waiting[0]))
-            or len(line.in_flight) >= self.in_flight_max
+            or len(line.in_flight) >= self._in_flight_max(line)
         ):
             return False
         if self.transaction is not None and not self.transaction.may_send(line.topic_partition):
@@ -324,6 +334,7 @@ class Outbound:
     def _stamp(self, line: Line, batch: OutboundBatch) -> None:
         ours = (self._producer_id, self._epoch) if self.transaction is None else self.transaction.identity[1:]
         if line.producer_id < 0 or (self.transaction is not None and ours != (line.producer_id, line.epoch)):
+            line.is_known = line.is_known and line.producer_id == ours[0]
             line.producer_id, line.epoch = ours
             line.sequence = line.acknowledged = 0
         if batch.sequence == NOT_SENT:
@@ -344,15 +355,16 @@ class Outbound:
         line = self._lines[batch.topic_partition]
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             self._taken(batch)
+            line.is_known = True
             line.acknowledged = (batch.sequence + batch.record_count) & SEQUENCE_MASK
             done = self._finish(
                 Done(batch, answer.base_offset if code is ErrorCode.NONE else -1, answer.log_append_time_ms)
             )
             self._settle(line)
             return done
-        error = BrokerError(code, answer.error_message or _said_of_records(answer))
-        if code is ErrorCode.MESSAGE_TOO_LARGE and batch.record_count > 1:
-            error = BrokerError(code, "batch.size must be at most the max.message.bytes of the topic")
+        error = BrokerError(code, answer.error_message or said_of_records(answer))
+        if code in _TOO_LARGE:
+            return self._refused_as_too_large(batch, error, now)
         if self.transaction is not None and code in _SEQUENCE_LOST:
             # A batch after a failed one has no sequence that the broker accepts: it fails too.
             is_behind = code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and batch.sequence != line.acknowledged
@@ -371,12 +383,7 @@ class Outbound:
         return self._returned(batch, error, now)
 
     def _returned(
-        self,
-        batch: OutboundBatch,
-        error: SparklogError,
-        now: Micros,
-        *,
-        may_retry: bool | None = None,
+        self, batch: OutboundBatch, error: SparklogError, now: Micros, *, may_retry: bool | None = None
     ) -> list[Done]:
         """Take back an unacknowledged batch: it is sent again, unless the error (or `may_retry`) forbids it,
         or its retries are used up. A new leader is sent it without a back-off (KIP-951).
@@ -389,7 +396,7 @@ class Outbound:
         )
         if is_final or now >= batch.deadline or batch.attempts > self._settings.retries:
             done = self._finish(
-                Done(batch, error=_too_late(batch) if not is_final and now >= batch.deadline else error)
+                Done(batch, error=too_late(batch) if not is_final and now >= batch.deadline else error)
             )
         else:
             line.returned.append(batch)
@@ -403,6 +410,22 @@ class Outbound:
             done = []
         self._settle(line)
         return done
+
+    def _refused_as_too_large(self, batch: OutboundBatch, error: BrokerError, now: Micros) -> list[Done]:
+        """Send the parts of the batch in its place; a batch of one record has failed."""
+        if batch.record_count == 1:
+            refused = RecordTooLarge(
+                f"{batch.topic_partition}: a record of {len(batch.records)} bytes, with its batch header, is "
+                f"above max.message.bytes of the topic: {error}",
+                batch.topic_partition,
+            )
+            return self._returned(batch, refused, now, may_retry=False)
+        self._taken(batch)
+        line = self._lines[batch.topic_partition]
+        line.returned += parts_of(batch, self._settings.batch_bytes_max, self._settings.compression_level)
+        self.retried.append((batch.topic_partition, error))
+        self._settle(line)
+        return []
 
     def _has_new_leader(self, batch: OutboundBatch) -> bool:
         """Whether the partition has a newer leader than the one that this batch was last sent to."""
@@ -454,12 +477,16 @@ class Outbound:
         else:
             # No epoch is left: request a new producer id.
             line.producer_id = self._producer_id = NO_PRODUCER_ID
+            line.is_known = False
 
     def _finish(self, done: Done) -> list[Done]:
-        self.unfinished -= 1
         if done.error is not None and self.transaction is not None:
             self.transaction.batch_failed(done.error, was_sent=done.batch.sequence != NOT_SENT)
-        return [done]
+        ended = done if done.batch.split is None else done.batch.split.ended(done)
+        if ended is None:
+            return []
+        self.unfinished -= 1
+        return [ended]
 
     def _after_backoff(self, now: Micros, attempt: int) -> Micros:
         return Micros(
@@ -468,15 +495,3 @@ class Outbound:
                 self._settings.retry_backoff_ms, self._settings.retry_backoff_max_ms, attempt, self._entropy
             )
         )
-
-
-def _too_late(batch: OutboundBatch) -> SparklogError:
-    reason = f"{batch.record_count} records were not acknowledged within delivery_timeout_ms"
-    if batch.last_error is not None:
-        reason += f"; last: {batch.last_error}"
-    return DeliveryFailed(batch.topic_partition, reason)
-
-
-def _said_of_records(answer: PartitionProduceResponse) -> str:
-    messages: Iterable[str] = (error.batch_index_error_message or "" for error in answer.record_errors)
-    return "; ".join(message for message in messages if message)

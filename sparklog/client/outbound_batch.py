@@ -3,14 +3,19 @@ partition.
 """
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from sparklog.client.failures import DeliveryFailed
 from sparklog.errors import SparklogError
 from sparklog.model import NO_EPOCH, LeaderEpoch, Micros, NodeId, ProducerEpoch, ProducerId, TopicPartition
-from sparklog.wire.messages.produce import ProduceRequest
+from sparklog.wire.messages.produce import PartitionProduceResponse, ProduceRequest
+
+if TYPE_CHECKING:
+    from sparklog.client.splitting import Split
 
 NO_PRODUCER_ID: Final = ProducerId(-1)
 SEQUENCE_MASK: Final = (1 << 31) - 1
@@ -31,15 +36,34 @@ class OutboundBatch(msgspec.Struct):
     attempts: int = 0
     leader_epoch: LeaderEpoch = NO_EPOCH  # of the leader that it was last sent to
     last_error: SparklogError | None = None
+    split: "Split | None" = None  # of the batch that this one is a part of
+    first: int = 0  # the index of its first record there
 
 
 class Done(msgspec.Struct):
-    """A finished batch: acknowledged at `base_offset` (-1: not returned), or given up with an error."""
+    """A finished batch: acknowledged at `base_offset` (-1: not returned), or given up with an error. A batch
+    sent in parts has the offset of its first part, the first error, and the result of each part.
+    """
 
     batch: OutboundBatch
     base_offset: int = -1
     log_append_time_ms: int = -1
     error: SparklogError | None = None
+    parts: "tuple[Done, ...]" = ()
+
+    def among(self, first: int, record_count: int) -> "list[tuple[Done, int, int]]":
+        """The results of the records `[first, first + record_count)`: each with the index in its part of the
+        first of them, and their number.
+        """
+        if not self.parts:
+            return [(self, first, record_count)]
+        found = []
+        for part in self.parts:
+            start = max(first - part.batch.first, 0)
+            end = min(first + record_count - part.batch.first, part.batch.record_count)
+            if start < end:
+                found.append((part, start, end - start))
+        return found
 
 
 class Shipment(msgspec.Struct):
@@ -68,6 +92,7 @@ class Line:
     sequence: int = 0  # of the next record that was never sent
     acknowledged: int = 0  # the sequence that the broker expects next
     is_lost: bool = False  # the broker has lost the producer's state
+    is_known: bool = False  # the broker has acknowledged a batch of the producer id
 
 
 def distance(start: int, sequence: int) -> int:
@@ -76,3 +101,17 @@ def distance(start: int, sequence: int) -> int:
     """
     distance = (sequence - start) & SEQUENCE_MASK
     return distance if distance < 1 << 30 else distance - (1 << 31)
+
+
+def too_late(batch: OutboundBatch) -> SparklogError:
+    """The error of a batch that is given up at its deadline."""
+    reason = f"{batch.record_count} records were not acknowledged within delivery_timeout_ms"
+    if batch.last_error is not None:
+        reason += f"; last: {batch.last_error}"
+    return DeliveryFailed(batch.topic_partition, reason)
+
+
+def said_of_records(answer: PartitionProduceResponse) -> str:
+    """The messages of a reply about single records."""
+    messages: Iterable[str] = (error.batch_index_error_message or "" for error in answer.record_errors)
+    return "; ".join(message for message in messages if message)

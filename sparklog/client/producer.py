@@ -434,8 +434,7 @@ class Producer(Generic[KeyIn, ValueIn]):
         delivery: Delivery,
         on_delivery: Callable[[RecordMetadata | None, SparklogError | None], None] | None,
     ) -> None:
-        done = delivery._batch.done
-        error = None if done is None else done.error
+        error = delivery.exception()
         metadata = delivery.metadata()
         for interceptor in self._interceptors:
             interceptor.on_acknowledgement(metadata, error)

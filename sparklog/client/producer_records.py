@@ -9,7 +9,7 @@ import msgspec
 
 from sparklog.client.accumulator import Gathering
 from sparklog.client.intake import Run
-from sparklog.client.outbound_batch import OutboundBatch
+from sparklog.client.outbound_batch import Done, OutboundBatch
 from sparklog.errors import SparklogError
 from sparklog.model import Micros, TopicPartition
 from sparklog.record.batch import Content, Headers
@@ -57,19 +57,33 @@ class WrittenRange(NamedTuple):
 def metadata_of(batch: Gathering, index: int, timestamp_ms: int) -> RecordMetadata | None:
     """The place of a record of a batch; None while it is not known, or if the record failed."""
     done = batch.done
-    if done is None or done.error is not None:
+    if done is None:
+        return None
+    if done.parts:
+        ((done, index, _),) = done.among(index, 1)
+    if done.error is not None:
         return None
     offset = done.base_offset + index if done.base_offset >= 0 else -1
     timestamp = done.log_append_time_ms if done.log_append_time_ms >= 0 else timestamp_ms
     return RecordMetadata(batch.topic_partition, offset, timestamp)
 
 
-def range_of(run: Run) -> WrittenRange:
-    """The place of acknowledged records."""
-    done = run.batch.done
-    assert done is not None
-    offset = done.base_offset + run.first if done.base_offset >= 0 else -1
-    return WrittenRange(run.batch.topic_partition, offset, run.record_count)
+def error_of(done: Done, first: int, record_count: int = 1) -> SparklogError | None:
+    """The first error of these records of a batch; None if all are acknowledged."""
+    if done.error is None or not done.parts:
+        return done.error
+    return next((part.error for part, _, _ in done.among(first, record_count) if part.error), None)
+
+
+def ranges_of(run: Run) -> list[WrittenRange]:
+    """The places of acknowledged records: several if the batch was sent in parts."""
+    assert run.batch.done is not None
+    return [
+        WrittenRange(
+            run.batch.topic_partition, part.base_offset + first if part.base_offset >= 0 else -1, record_count
+        )
+        for part, first, record_count in run.batch.done.among(run.first, run.record_count)
+    ]
 
 
 def listed(given: Iterable[object], serialize: Callable[[object], bytes | None] | None) -> list[Content]:

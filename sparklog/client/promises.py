@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from sparklog.client.accumulator import Gathering
 from sparklog.client.intake import Run
 from sparklog.client.outbound_batch import Done
-from sparklog.client.producer_records import RecordMetadata, WrittenRange, metadata_of, range_of
+from sparklog.client.producer_records import RecordMetadata, WrittenRange, error_of, metadata_of, ranges_of
 from sparklog.errors import SparklogError
 
 
@@ -36,6 +36,11 @@ class Delivery(Future[RecordMetadata]):
         self._batch = batch
         self._index = index
         self._timestamp_ms = timestamp_ms
+
+    def __repr__(self) -> str:
+        done = self._batch.done
+        state = "pending" if done is None else error_of(done, self._index) or self.metadata()
+        return f"<Delivery {self._batch.topic_partition}: {state}>"
 
     def __await__(self) -> Generator[object, None, RecordMetadata]:
         import asyncio  # most producers need none
@@ -79,7 +84,7 @@ class Delivery(Future[RecordMetadata]):
         not known yet.
         """
         done = self._producer._wait_for(self._batch, timeout)
-        return done.error
+        return error_of(done, self._index)
 
     def metadata(self) -> RecordMetadata | None:
         """The place of the record; None while it is not known, or if the record failed."""
@@ -175,7 +180,7 @@ class Deliveries:
         error = self.exception(timeout)
         if error is not None:
             raise error
-        return [range_of(run) for run in self._runs]
+        return [written for run in self._runs for written in ranges_of(run)]
 
     def exception(self, timeout: float | None = None) -> SparklogError | None:
         """Wait (seconds) for every record, and return the first delivery error; raises RequestTimeout."""
@@ -183,5 +188,6 @@ class Deliveries:
         found: SparklogError | None = None
         for run in self._runs:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            found = found or self._producer._wait_for(run.batch, left).error
+            done = self._producer._wait_for(run.batch, left)
+            found = found or error_of(done, run.first, run.record_count)
         return found

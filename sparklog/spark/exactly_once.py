@@ -278,4 +278,5 @@ class TransactionWriter:
         if done.error is None and done.base_offset >= 0:
             topic, partition = done.batch.topic_partition
             of_topic = self._ends.setdefault(topic, {})
-            of_topic[partition] = max(done.base_offset + done.batch.record_count, of_topic.get(partition, 0))
+            last = done.parts[-1] if done.parts else done
+            of_topic[partition] = max(last.base_offset + last.batch.record_count, of_topic.get(partition, 0))

@@ -159,6 +159,8 @@ class RecordMaker:
             try:
                 self._writer.add(rows.topic, built.partition, built.batch, built.record_count)
             except RecordTooLarge as refused:
+                if refused.topic_partition is not None:
+                    raise  # of a row before
                 raise RowRefused(
                     f"row {number} of its task: {refused}; raise kafka.buffer.memory"
                 ) from refused

@@ -201,6 +201,7 @@ def test_promises_are_futures_of_the_standard_library(broker: ScriptedBroker) ->
         assert not again.cancel()
         assert not again.cancelled()
         assert not again.running()
+        assert repr(again) == f"<Delivery t-0: {again.metadata()}>"
 
 
 def test_promises_are_awaited_in_an_event_loop(broker: ScriptedBroker) -> None:

@@ -70,7 +70,7 @@ def test_what_the_broker_refuses_for_good_is_told(broker: ScriptedBroker, log: L
     log.trouble = [lambda: produced(code=ErrorCode.MESSAGE_TOO_LARGE)]
     with Producer(bootstrap_servers=broker.address) as producer:
         refused = producer.send("t", b"a")
-        with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE"):
+        with pytest.raises(RecordTooLarge, match="MESSAGE_TOO_LARGE"):
             refused.result(5)
 
 

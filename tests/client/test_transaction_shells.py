@@ -10,6 +10,7 @@ import pytest
 from sparklog.client.failures import (
     ClientClosed,
     ProducerFenced,
+    RecordTooLarge,
     TransactionAbortable,
     TransactionFatal,
     WrongTransactionState,
@@ -222,7 +223,7 @@ def test_the_writer_goes_on_after_an_abort_and_shows_who_it_is(cluster: Cluster)
         one.init()
         one.begin()
         one.add("t", 0, build_batch([(None, b"v", (), 0)]), 1)
-        with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE"):
+        with pytest.raises(RecordTooLarge, match="MESSAGE_TOO_LARGE"):
             one.flush()
         with pytest.raises(TransactionAbortable):
             one.commit()

@@ -353,13 +353,16 @@ def test_records_are_sent_while_a_callback_ends(seed: int, begin: Callable[..., 
     def slow(_: int) -> Steps[None]:
         yield Step.REST, until
 
-    def steps(me: int) -> Steps[None]:
-        yield Step.REST, until
-        yield from made.append(me, 2)
+    def late(partition: int) -> Callable[[int], Steps[None]]:
+        def steps(me: int) -> Steps[None]:
+            yield Step.REST, until
+            yield from made.append(me, partition)
+
+        return steps
 
     made.thread(lambda me: made.append(me, OTHER, callback=lambda: made.call(slow)))
-    for _ in range(count):
-        made.thread(steps)
+    for partition in range(2, 2 + count):
+        made.thread(late(partition))
     made.run(Micros(since + ms(1000)))
     assert {when for _, when in made.network.sent[1:]} == {until}
 
@@ -429,7 +432,7 @@ def test_records_of_two_threads_leave_at_once_without_linger(seed: int, begin: C
     def appends(partition: int) -> Callable[[int], Steps[object]]:
         return lambda me: made.append(me, partition)
 
-    for partition in (SILENT, *range(6)):
+    for partition in range(7):
         made.thread(appends(partition))
     made.run(Micros(since + ms(1000)))
     assert [when for _, when in made.network.sent] == [since] * 7

@@ -138,7 +138,7 @@ def waited_for(broker: ScriptedBroker) -> Iterator[tuple[Producer, ThreadPoolExe
         return b""
 
     broker.handlers["Produce"] = hear
-    producer = Producer(bootstrap_servers=broker.address, request_timeout_ms=60_000)
+    producer = Producer(bootstrap_servers=broker.address, acks=1, request_timeout_ms=60_000)
     delivery = producer.send("t", b"a")
     with ThreadPoolExecutor(2) as pool:
         pool.submit(delivery.exception, 60)
