@@ -88,14 +88,14 @@ class AsyncConsumer(AsyncClient, Generic[KeyOut, ValueOut]):
         if self._topics:
             self._core.subscribe(self._topics)
 
-    async def stop(self, timeout: float = 30.0) -> None:
+    async def stop(self, timeout_ms: int = 30_000) -> None:
         """Commit if auto-commit is on, leave the group, and close the connections, as `Consumer.close`; a
         second call has no effect.
         """
         if self._core is None or self._is_stopped:
             return
         try:
-            await self._run(lambda core: core.close(int(timeout * 1000)))
+            await self._run(lambda core: core.close(timeout_ms))
         finally:
             self._is_stopped = True
             self._network.close()

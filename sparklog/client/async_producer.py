@@ -35,6 +35,7 @@ from sparklog.client.transport import Network
 from sparklog.client.turns import WITHOUT_LIMIT
 from sparklog.client.typed import KeyIn, SerializerOf, ValueIn
 from sparklog.errors import RequestTimeout, SettingsError, SparklogError
+from sparklog.kernels import gather
 from sparklog.model import Micros, TopicPartition
 from sparklog.record.batch import HEADER_SIZE, Headers, record_size_max
 
@@ -51,8 +52,9 @@ _IN_TRANSACTION: Final = State.IN_TRANSACTION
 class AsyncProducer(AsyncClient, Generic[KeyIn, ValueIn]):
     """A producer for one event loop; idempotent by default. Not safe for use from other threads.
 
-    `linger_ms` is 0 by default: the records of one iteration of the loop go into one batch. A record is sent
-    also if no task awaits its delivery; a cancelled `send` has added none.
+    `linger_ms` is 0 by default: the records of one iteration of the loop go into one batch; the first record
+    of `send_and_wait` is sent at once. A record is sent also if no task awaits its delivery; a cancelled
+    `send` has added none.
     """
 
     def __init__(
@@ -95,8 +97,8 @@ class AsyncProducer(AsyncClient, Generic[KeyIn, ValueIn]):
                 self._end(ClientClosed("the producer could not be started"))
                 raise
 
-    async def stop(self, timeout: float | None = None) -> None:
-        """Flush (for at most `timeout` seconds), abort an open transaction, fail the remaining records, and
+    async def stop(self, timeout_ms: int | None = None) -> None:
+        """Flush (for at most `timeout_ms`), abort an open transaction, fail the remaining records, and
         close the connections. A second call has no effect; a cancelled one closes at once.
         """
         if self._driver is None or self._driver.is_closed:
@@ -105,9 +107,9 @@ class AsyncProducer(AsyncClient, Generic[KeyIn, ValueIn]):
         try:
             if transaction is not None and transaction.may_abort:
                 with contextlib.suppress(SparklogError):
-                    await self.abort_transaction(timeout)
+                    await self.abort_transaction(timeout_ms)
             with contextlib.suppress(RequestTimeout, ClientClosed):
-                await self.flush(timeout)
+                await self.flush(timeout_ms)
         finally:
             self._end(ClientClosed("the producer was stopped before the record was acknowledged"))
 
@@ -169,11 +171,11 @@ class AsyncProducer(AsyncClient, Generic[KeyIn, ValueIn]):
         timestamp_ms: int | None = None,
     ) -> RecordMetadata:
         """Send a record and wait for its acknowledgement; raises the delivery error."""
-        return await (
-            await self.send(
-                topic, value, key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
-            )
+        delivery = await self.send(
+            topic, value, key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
         )
+        self._ship_alone()
+        return await delivery
 
     async def send_many(
         self,
@@ -201,16 +203,16 @@ class AsyncProducer(AsyncClient, Generic[KeyIn, ValueIn]):
         built = built_batches(table, self._settings, count, time.time_ns() // 1_000_000, entropy)
         return await self._add_all(topic, (Whole(self._intake, topic, batch) for batch in built))
 
-    async def flush(self, timeout: float | None = None) -> None:
+    async def flush(self, timeout_ms: int | None = None) -> None:
         """Send everything now; returns when each record sent before is acknowledged or given up,
-        RequestTimeout after `timeout` s.
+        RequestTimeout after `timeout_ms`.
         """
         driver = self._started()
         accumulator = self._sending.accumulator
         accumulator.flush()
         batches = list(accumulator.incomplete)
         driver.soon()
-        deadline = WITHOUT_LIMIT if timeout is None else Micros(now_us() + int(timeout * 1e6))
+        deadline = WITHOUT_LIMIT if timeout_ms is None else Micros(now_us() + timeout_ms * _MS)
         for batch in batches:
             if not await driver.wait(lambda: batch.done is not None, deadline):  # noqa: B023
                 raise RequestTimeout("some records are neither acknowledged nor given up yet")
@@ -249,20 +251,20 @@ class AsyncProducer(AsyncClient, Generic[KeyIn, ValueIn]):
         self,
         offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
         group: GroupMetadata,
-        timeout: float | None = None,
+        timeout_ms: int | None = None,
     ) -> None:
         """Commit offsets for a group, each that of the next record to read, when the transaction commits."""
         positions = positions_of(offsets)
         operation = self._tell("send_offsets_to_transaction", lambda one: one.send_offsets(positions, group))
-        await self._run(operation, timeout)
+        await self._run(operation, timeout_ms)
 
-    async def commit_transaction(self, timeout: float | None = None) -> None:
+    async def commit_transaction(self, timeout_ms: int | None = None) -> None:
         """Wait for every acknowledgement and commit. If cancelled, the commit goes on."""
-        await self._run(self._tell("commit_transaction", Transaction.commit), timeout, is_end=True)
+        await self._run(self._tell("commit_transaction", Transaction.commit), timeout_ms, is_end=True)
 
-    async def abort_transaction(self, timeout: float | None = None) -> None:
+    async def abort_transaction(self, timeout_ms: int | None = None) -> None:
         """Abort: read_committed consumers never see the transaction's records. If cancelled, it goes on."""
-        await self._run(self._tell("abort_transaction", Transaction.abort), timeout, is_end=True)
+        await self._run(self._tell("abort_transaction", Transaction.abort), timeout_ms, is_end=True)
 
     # -- inside ----------------------------------------------------------------------------------------------
 
@@ -297,6 +299,19 @@ class AsyncProducer(AsyncClient, Generic[KeyIn, ValueIn]):
             driver.at(Micros(now_us() + self._settings.linger_ms * _MS))
         else:
             driver.soon()
+
+    def _ship_alone(self) -> None:
+        """Send a record that a task waits for in this iteration of the loop. While others are on their way it
+        leaves in the next iteration, in a batch with those of more tasks.
+        """
+        if self._settings.linger_ms or self._sending.outbound.unfinished:
+            return
+        driver = self._started()
+        now = self._sending.ship()
+        self._publish()
+        if not self._sending.is_stuck:
+            driver.not_soon()
+            driver.at(self._sending.due(now))
 
     async def _pause(self, driver: Driver) -> None:
         """Let the loop run once for each full batch, before the next record is added."""
@@ -369,9 +384,11 @@ class AsyncProducer(AsyncClient, Generic[KeyIn, ValueIn]):
         driver.soon()
         return told
 
-    async def _run(self, operation: Operation, timeout: float | None, *, is_end: bool = False) -> None:
+    async def _run(self, operation: Operation, timeout_ms: int | None, *, is_end: bool = False) -> None:
         """Wait for an operation, which goes on if the caller is cancelled."""
-        task = self._started().loop.create_task(self._finish(operation, self._blocks_until(timeout), is_end))
+        task = self._started().loop.create_task(
+            self._finish(operation, self._blocks_until(timeout_ms), is_end)
+        )
         self._operations.add(task)
         task.add_done_callback(self._operations.discard)
         await asyncio.shield(task)
@@ -379,7 +396,7 @@ class AsyncProducer(AsyncClient, Generic[KeyIn, ValueIn]):
     async def _finish(self, operation: Operation, deadline: Micros, is_end: bool) -> None:
         driver, network, transaction = self._started(), self._network, self._sending.transaction
         if is_end and transaction is not None:
-            await self.flush(max(0.0, (deadline - now_us()) / 1e6))
+            await self.flush(max(0, (deadline - now_us()) // _MS))
             transaction.flushed()
             driver.soon()
         if not await driver.wait(lambda: operation.is_done or network.refusal is not None, deadline):
@@ -389,9 +406,8 @@ class AsyncProducer(AsyncClient, Generic[KeyIn, ValueIn]):
         if operation.error is not None:
             raise operation.error
 
-    def _blocks_until(self, timeout: float | None) -> Micros:
-        wait_us = self._settings.max_block_ms * _MS if timeout is None else int(timeout * 1e6)
-        return Micros(now_us() + wait_us)
+    def _blocks_until(self, timeout_ms: int | None) -> Micros:
+        return Micros(now_us() + (self._settings.max_block_ms if timeout_ms is None else timeout_ms) * _MS)
 
     def _end(self, error: SparklogError) -> None:
         assert self._driver is not None
@@ -401,20 +417,17 @@ class AsyncProducer(AsyncClient, Generic[KeyIn, ValueIn]):
         self._network.close()
 
 
-class AsyncDelivery(Awaitable[RecordMetadata]):
+class AsyncDelivery(gather.Place, Awaitable[RecordMetadata]):
     """The promise of one record's delivery; await it for the place of the record, or the delivery error."""
 
-    __slots__ = ("_batch", "_driver", "_index", "_timestamp_ms")
+    __slots__ = ()
 
-    def __init__(self, driver: Driver, batch: Gathering, index: int, timestamp_ms: int) -> None:
-        self._driver = driver
-        self._batch = batch
-        self._index = index
-        self._timestamp_ms = timestamp_ms
+    _owner: Driver
+    _batch: Gathering
 
     def __await__(self) -> Generator[object, None, RecordMetadata]:
         if self._batch.done is None:
-            yield from _finished(self._driver, self._batch).__await__()
+            yield from _finished(self._owner, self._batch).__await__()
         return self.result()
 
     def done(self) -> bool:
@@ -440,7 +453,7 @@ class AsyncDelivery(Awaitable[RecordMetadata]):
 
     def add_done_callback(self, callback: "Callable[[AsyncDelivery], object]") -> None:
         """Call the function in the event loop once the record is done, in the order of the records."""
-        loop = self._driver.loop
+        loop = self._owner.loop
         if self._batch.done is None:
             self._batch.callbacks.append(lambda: loop.call_soon(callback, self))
         else:

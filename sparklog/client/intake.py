@@ -48,7 +48,8 @@ class Intake:
         self._partitioner = partitioner
         self._ignores_keys = settings.partitioner_ignore_keys
         self._sticky = StickyPartitioner(settings, entropy)
-        self._sticky_batches = self._sticky.batches  # empty if there is a partitioner
+        self.sticky_batches = self._sticky.batches
+        """The last batch of each topic that records without a key went to; empty with a partitioner."""
         self._by_topic: dict[str, list[Gathering | None]] = {}
         """The last batch of each partition, open or not."""
 
@@ -65,7 +66,7 @@ class Intake:
         for content that is neither bytes nor text.
         """
         if partition is None and (key is None or self._ignores_keys):
-            batch = self._sticky_batches.get(topic)
+            batch = self.sticky_batches.get(topic)
         else:
             batch = self._last_batch(topic, key, partition)
         if batch is not None and (index := batch.append(key, value, headers, timestamp_ms)) >= 0:

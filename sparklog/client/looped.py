@@ -62,7 +62,7 @@ class Driver:
         self._turn = turn
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = Micros(0)
-        self._is_soon = False
+        self._soon: asyncio.Handle | None = None
         self._waiting: dict[asyncio.Future[None], None] = {}
         self._descriptor = network.fileno()
         network.resolve = resolver(self.loop, self.soon)
@@ -70,9 +70,14 @@ class Driver:
 
     def soon(self) -> None:
         """Run a turn in the next iteration of the loop."""
-        if not self._is_soon and not self.is_closed:
-            self._is_soon = True
-            self.loop.call_soon(self.run)
+        if self._soon is None and not self.is_closed:
+            self._soon = self.loop.call_soon(self.run)
+
+    def not_soon(self) -> None:
+        """Leave out the turn in the next iteration: its work is done."""
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
 
     def at(self, moment: Micros) -> None:
         """Run a turn at that time, or sooner."""
@@ -85,7 +90,7 @@ class Driver:
 
     def run(self) -> None:
         """Run a turn now. An exception, a bug of the client, ends the driver, and every wait raises it."""
-        self._is_soon = False
+        self.not_soon()
         if self.is_closed:
             return
         try:

@@ -170,7 +170,7 @@ class Outbound:
 
         `is_ready` is called only for brokers with a batch to send.
         """
-        if self._needs_producer_id:
+        if not self._busy or self._needs_producer_id:
             return []
         chosen: dict[NodeId, list[OutboundBatch]] = {}
         sizes: dict[NodeId, int] = {}
@@ -199,11 +199,11 @@ class Outbound:
             for partition in topic.partition_responses:
                 told[TopicPartition(name, partition.index)] = partition
         done: list[Done] = []
-        left_out = BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "the reply leaves the batch out")
         for batch in shipment.batches:
             answer = told.get(batch.topic_partition)
             if answer is None:
-                done += self._returned(batch, left_out, now)
+                error = BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "the reply leaves the batch out")
+                done += self._returned(batch, error, now)
             else:
                 done += self._answered(batch, answer, reply.node_endpoints, now)
         return done
@@ -229,6 +229,8 @@ class Outbound:
         of their request.
         """
         done: list[Done] = []
+        if not self.unfinished:
+            return done
         refusal = None if self.transaction is None else self.transaction.refusal
         for line in list(self._busy.values()) if refusal is None else list(self._lines.values()):
             while refusal is not None and line.waiting:

@@ -11,6 +11,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Self, TypeVar, Unpack
 
@@ -66,7 +67,7 @@ class Producer(Generic[KeyIn, ValueIn]):
 
     With a `transactional_id`: `init` once, then for each transaction `begin`, records, offsets, and `commit`
     or `abort`. After a TransactionAbortable the transaction has to be aborted, after a TransactionFatal
-    (ProducerFenced) the producer has to be closed. These calls raise RequestTimeout after `timeout` seconds
+    (ProducerFenced) the producer has to be closed. These calls raise RequestTimeout after `timeout_ms`
     (`max_block_ms`); the same call again continues to wait.
 
     Callbacks run in the background thread, or in a thread that calls `send`, `flush` or `close`; those of
@@ -118,6 +119,7 @@ class Producer(Generic[KeyIn, ValueIn]):
         self._accumulator = self._sender.accumulator
         self._lock = self._sender.lock
         self._intake = Intake(self._accumulator, self._network.cluster, now_us, entropy, partitioner)
+        self._sticky_batches = self._intake.sticky_batches
         self._waiting_for_memory = 0
         self._is_forked = False
         _forget_in_children(self)
@@ -155,14 +157,12 @@ class Producer(Generic[KeyIn, ValueIn]):
         with self._lock:
             if self._turns.is_closed or self._transaction is not None:
                 self._raise_unless_open()
-            taken = self._intake.add(topic, key_content, content, headers, partition, timestamp_ms)  # type: ignore[arg-type]
-            if taken is None:
-                taken = self._wait_to_add(
-                    topic,
-                    lambda: self._intake.add(topic, key_content, content, headers, partition, timestamp_ms),  # type: ignore[arg-type]
-                    HEADER_SIZE + record_size_max(key_content, content, headers),  # type: ignore[arg-type]
-                )
-            batch, index = taken
+            # Most records take this way into a batch, without a call of `Intake.add`.
+            batch = self._sticky_batches.get(topic) if key_content is None and partition is None else None
+            if batch is None or (index := batch.append(None, content, headers, timestamp_ms)) < 0:  # type: ignore[arg-type]
+                add = partial(self._intake.add, topic, key_content, content, headers, partition, timestamp_ms)  # type: ignore[arg-type]
+                size = HEADER_SIZE + record_size_max(key_content, content, headers)  # type: ignore[arg-type]
+                batch, index = add() or self._wait_to_add(topic, add, size)
             delivery = Delivery(self, batch, index, timestamp_ms)
             if on_delivery is not None or self._interceptors:
                 batch.callbacks.append(lambda: self._tell(delivery, on_delivery))
@@ -210,9 +210,9 @@ class Producer(Generic[KeyIn, ValueIn]):
         built = built_batches(table, self._settings, count, time.time_ns() // 1_000_000, entropy)
         return self._add_all(topic, (Whole(self._intake, topic, batch) for batch in built))
 
-    def flush(self, timeout: float | None = None) -> None:
+    def flush(self, timeout_ms: int | None = None) -> None:
         """Send everything now; returns when each record sent before is acknowledged or given up,
-        RequestTimeout after `timeout` s.
+        RequestTimeout after `timeout_ms`.
         """
         with self._lock:
             self._raise_if_closed()
@@ -220,17 +220,17 @@ class Producer(Generic[KeyIn, ValueIn]):
             batches = list(self._accumulator.incomplete)
             if batches:
                 self._turns.wanted()
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
         for batch in batches:
             self._wait_for(batch, None if deadline is None else deadline - time.monotonic())
 
     # -- transactions ----------------------------------------------------------------------------------------
 
-    def init(self, timeout: float | None = None) -> None:
+    def init(self, timeout_ms: int | None = None) -> None:
         """Get a producer id and fence every earlier producer with the same transactional id; its open
         transaction is aborted.
         """
-        self._finish(self._locked("init", Transaction.init), self._blocks_until(timeout))
+        self._finish(self._locked("init", Transaction.init), self._blocks_until(timeout_ms))
 
     def begin(self) -> None:
         """Begin a transaction."""
@@ -240,7 +240,7 @@ class Producer(Generic[KeyIn, ValueIn]):
         self,
         offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
         group: GroupMetadata,
-        timeout: float | None = None,
+        timeout_ms: int | None = None,
     ) -> None:
         """Commit offsets for a group, each that of the next record to read, when the transaction commits
         (`Consumer.group_metadata`).
@@ -248,18 +248,18 @@ class Producer(Generic[KeyIn, ValueIn]):
         positions = positions_of(offsets)
         self._finish(
             self._locked("send_offsets", lambda one: one.send_offsets(positions, group)),
-            self._blocks_until(timeout),
+            self._blocks_until(timeout_ms),
         )
 
-    def commit(self, timeout: float | None = None) -> None:
+    def commit(self, timeout_ms: int | None = None) -> None:
         """Wait for every acknowledgement and commit: the records and offsets become visible atomically to
         read_committed consumers.
         """
-        self._end(self._locked("commit", Transaction.commit), self._blocks_until(timeout))
+        self._end(self._locked("commit", Transaction.commit), self._blocks_until(timeout_ms))
 
-    def abort(self, timeout: float | None = None) -> None:
+    def abort(self, timeout_ms: int | None = None) -> None:
         """Abort: read_committed consumers never see the transaction's records; unsent records fail."""
-        self._end(self._locked("abort", Transaction.abort), self._blocks_until(timeout))
+        self._end(self._locked("abort", Transaction.abort), self._blocks_until(timeout_ms))
 
     # -- questions -------------------------------------------------------------------------------------------
 
@@ -268,15 +268,15 @@ class Producer(Generic[KeyIn, ValueIn]):
         view = self._network.cluster.topics.get(topic) or self._wait_for_topic(topic)
         return [partition.partition for partition in view.partitions]
 
-    def close(self, timeout: float | None = None) -> None:
-        """Flush (for at most `timeout` seconds), fail the remaining records, and close the connections; a
+    def close(self, timeout_ms: int | None = None) -> None:
+        """Flush (for at most `timeout_ms`), fail the remaining records, and close the connections; a
         second call has no effect. An open transaction is aborted, if a broker answers in that time.
         """
         if self._is_forked:
             return
         try:
-            self._abort_open(timeout)
-            self.flush(timeout)
+            self._abort_open(timeout_ms)
+            self.flush(timeout_ms)
         except (RequestTimeout, ClientClosed):
             pass  # the remaining records fail below, each by its own Delivery
         finally:
@@ -332,7 +332,7 @@ class Producer(Generic[KeyIn, ValueIn]):
         return self._sender.tell(lambda: call(transaction))
 
     def _end(self, operation: Operation, deadline: float) -> None:
-        self.flush(max(0.0, deadline - time.monotonic()))
+        self.flush(max(0, int((deadline - time.monotonic()) * 1000)))
         self._locked("flush", Transaction.flushed)
         self._finish(operation, deadline)
 
@@ -355,13 +355,13 @@ class Producer(Generic[KeyIn, ValueIn]):
         self._raise_if_closed()
         return False
 
-    def _abort_open(self, timeout: float | None) -> None:
+    def _abort_open(self, timeout_ms: int | None) -> None:
         if self._transaction is not None and self._transaction.may_abort:
             with contextlib.suppress(SparklogError):
-                self.abort(timeout)
+                self.abort(timeout_ms)
 
-    def _blocks_until(self, timeout: float | None) -> float:
-        return time.monotonic() + (self._settings.max_block_ms / 1000 if timeout is None else timeout)
+    def _blocks_until(self, timeout_ms: int | None) -> float:
+        return time.monotonic() + (self._settings.max_block_ms if timeout_ms is None else timeout_ms) / 1000
 
     def _wait_for_topic(self, topic: str, deadline: float | None = None) -> TopicView:
         cluster = self._network.cluster

@@ -11,6 +11,7 @@ from sparklog.client.intake import Run
 from sparklog.client.outbound_batch import Done
 from sparklog.client.producer_records import RecordMetadata, WrittenRange, error_of, metadata_of, ranges_of
 from sparklog.errors import SparklogError
+from sparklog.kernels import gather
 
 
 class Deliverer(Protocol):
@@ -23,19 +24,16 @@ class Deliverer(Protocol):
         """Whether the callback will be called; if not, the batch is done already."""
 
 
-class Delivery(Future[RecordMetadata]):
+class Delivery(gather.Place, Future[RecordMetadata]):
     """The promise of one record's delivery: a `concurrent.futures.Future` that can also be awaited. It cannot
     be cancelled: `cancel` returns False, and a task that awaits it may end before it.
     """
 
     # A million promises a second: no lock, condition or list for each, until a `wait` asks for them.
-    __slots__ = ("_batch", "_index", "_producer", "_timestamp_ms")
+    __slots__ = ()
 
-    def __init__(self, producer: "Deliverer", batch: Gathering, index: int, timestamp_ms: int) -> None:
-        self._producer = producer
-        self._batch = batch
-        self._index = index
-        self._timestamp_ms = timestamp_ms
+    _owner: Deliverer
+    _batch: Gathering
 
     def __repr__(self) -> str:
         done = self._batch.done
@@ -83,7 +81,7 @@ class Delivery(Future[RecordMetadata]):
         """Wait (seconds) and return the delivery error, None for success; raises RequestTimeout if that is
         not known yet.
         """
-        done = self._producer._wait_for(self._batch, timeout)
+        done = self._owner._wait_for(self._batch, timeout)
         return error_of(done, self._index)
 
     def metadata(self) -> RecordMetadata | None:
@@ -94,7 +92,7 @@ class Delivery(Future[RecordMetadata]):
         """Call the function once the record is done, at once if it is already; see `Producer` for
         the thread.
         """
-        if not self._producer._call_when_done(self._batch, lambda: callback(self)):
+        if not self._owner._call_when_done(self._batch, lambda: callback(self)):
             callback(self)
 
     # -- for `concurrent.futures.wait` and `as_completed`, which use these names -----------------------------

@@ -46,6 +46,19 @@ cdef inline uint8_t *_put(uint8_t *p, const uint8_t *content, Py_ssize_t size) n
     return p
 
 
+cdef class Place:
+    cdef readonly object _owner
+    cdef readonly object _batch
+    cdef readonly int32_t _index
+    cdef readonly int64_t _timestamp_ms
+
+    def __init__(self, owner, batch, int32_t index, int64_t timestamp_ms):
+        self._owner = owner
+        self._batch = batch
+        self._index = index
+        self._timestamp_ms = timestamp_ms
+
+
 cdef class Records:
     cdef bytearray _batch
     cdef int64_t _capacity

@@ -1,6 +1,7 @@
 """Reference of the `gather` kernel: records gathered into a batch, one by one or from lists."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from sparklog.kernels.scan_reference import INVALID, append_encoded, wrapped
 
@@ -9,6 +10,20 @@ Content = bytes | bytearray | memoryview | str | None
 
 _BATCH_BYTES_MAX = (1 << 31) - 1
 _INT64_MAX = (1 << 63) - 1
+
+
+class Place:
+    """The place of a record: its index in a batch, its timestamp, and the object that sends the batch. It is
+    the base of promises, which are made for each record.
+    """
+
+    __slots__ = ("_batch", "_index", "_owner", "_timestamp_ms")
+
+    def __init__(self, owner: Any, batch: Any, index: int, timestamp_ms: int) -> None:
+        self._owner = owner
+        self._batch = batch
+        self._index = index
+        self._timestamp_ms = timestamp_ms
 
 
 class Records:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import pytest
 
 T = TypeVar("T")
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def in_asyncio(main: Callable[[], Coroutine[Any, Any, T]]) -> T:

@@ -63,6 +63,10 @@ def test_the_records_of_one_iteration_of_the_loop_are_one_batch(broker: Scripted
             await producer.send_and_wait("t", b"first")
             requests.clear()
             await asyncio.gather(*[producer.send_and_wait("t", b"x") for _ in range(100)])
+            assert len(requests) == 2, "the first at once, the others in the next iteration"
+            requests.clear()
+            sent = [await producer.send("t", b"x") for _ in range(100)]
+            await asyncio.gather(*sent)
             assert len(requests) == 1
 
     run(main)
@@ -157,7 +161,7 @@ def test_a_stop_ends_every_promise_and_a_second_one_does_nothing(broker: Scripte
         sent = await producer.send("t", b"never")
         waiting = asyncio.ensure_future(sent)
         with pytest.raises(RequestTimeout):
-            await producer.flush(0.02)
+            await producer.flush(20)
         await producer.stop(0)
         await producer.stop()
         with pytest.raises(ClientClosed):

@@ -128,7 +128,7 @@ def test_an_answer_that_does_not_come_ends_the_wait_and_the_same_call_waits_on(c
     cluster.server.handlers["InitProducerId"] = slow
     with producer(cluster) as one:
         with pytest.raises(RequestTimeout, match="init was not answered"):
-            one.init(timeout=0.05)
+            one.init(timeout_ms=50)
         with pytest.raises(WrongTransactionState, match=r"init\(\) has not ended"):
             one.begin()
         held.set()

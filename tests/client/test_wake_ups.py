@@ -152,7 +152,7 @@ def waited_for(broker: ScriptedBroker) -> Iterator[tuple[Producer, ThreadPoolExe
 def test_a_flush_sends_though_another_thread_waits_for_the_record_before(broker: ScriptedBroker) -> None:
     with waited_for(broker) as (producer, pool, heard):
         producer.send("t", b"b")
-        pool.submit(producer.flush, 60)
+        pool.submit(producer.flush, 60_000)
         assert heard.acquire(timeout=PATIENCE_S)
 
 

@@ -91,7 +91,7 @@ class Ours:
                 raise Finished from error
 
     def init(self) -> None:
-        self._call(self._producer.init)
+        self._call(lambda wait_s: self._producer.init(int(1000 * wait_s)))
 
     def begin(self) -> None:
         self._sent.clear()
@@ -105,7 +105,7 @@ class Ours:
         self._call(send)
 
     def flush(self) -> dict[int, int]:
-        self._call(self._producer.flush)
+        self._call(lambda wait_s: self._producer.flush(int(1000 * wait_s)))
         try:
             return {value: offset() for value, offset in self._sent.items()}
         except SparklogError as error:
@@ -114,17 +114,17 @@ class Ours:
     def send_offset(self, group: str, partition: TopicPartition, offset: int, number: int) -> None:
         positions = {partition: OffsetAndMetadata(offset, str(number))}
         try:
-            self._producer.send_offsets(positions, GroupMetadata(group, -1, "", None), 4 * CALL_S)
+            self._producer.send_offsets(positions, GroupMetadata(group, -1, "", None), 4_000 * CALL_S)
         except (TransactionAbortable, RequestTimeout) as error:
             raise Abortable from error
         except SparklogError as error:
             raise Finished from error
 
     def commit(self) -> None:
-        self._call(self._producer.commit)
+        self._call(lambda wait_s: self._producer.commit(int(1000 * wait_s)))
 
     def abort(self) -> None:
-        self._call(self._producer.abort)
+        self._call(lambda wait_s: self._producer.abort(int(1000 * wait_s)))
 
     def close(self) -> None:
         self._producer.close(0)

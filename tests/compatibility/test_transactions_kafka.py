@@ -84,7 +84,7 @@ def test_a_producer_goes_on_with_its_transaction_after_the_broker_was_killed(tmp
             one.send(topic, "c").result(PATIENCE_S)
         with kafka.running():
             one.send(topic, "d")
-            one.commit(PATIENCE_S)
+            one.commit(1000 * PATIENCE_S)
             writes(one, topic, "xe", "f")
             assert read(live, topic) == ["a", "c", "d", "f"]
 

@@ -77,7 +77,7 @@ def by_librdkafka(settings: dict[str, Any]) -> Callable[[Load, int], None]:
 
         producer.produce(TOPIC, b"%d" % number, partition=number % PARTITIONS, on_delivery=told)
         if number % 10 == 9:
-            producer.flush(PATIENCE_S)
+            producer.flush(1000 * PATIENCE_S)
         load.errors += errors
 
     return send

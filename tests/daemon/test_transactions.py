@@ -70,9 +70,9 @@ def test_what_was_committed_and_nothing_else_is_read_though_the_broker_dies_in_b
                     process.__exit__(None, None, None)
                     process = again(tmp_path, port)
                 if number == 3:
-                    producer.abort(PATIENCE_S)
+                    producer.abort(1000 * PATIENCE_S)
                 else:
-                    producer.commit(PATIENCE_S)
+                    producer.commit(1000 * PATIENCE_S)
                     expected += [f"{number}a", f"{number}b"]
         assert committed(servers) == expected
     finally:

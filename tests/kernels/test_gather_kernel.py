@@ -107,3 +107,15 @@ def test_text_that_is_no_unicode_is_refused(gather: ModuleType) -> None:
     with pytest.raises(UnicodeEncodeError):
         batch.append(None, "\ud800", (), 0)
     assert batch.record_count == 0
+
+
+@both
+def test_a_place_keeps_what_it_is_made_of(gather: ModuleType) -> None:
+    owner, batch = object(), object()
+    place = gather.Place(owner, batch, 3, 1_700_000_000_000)
+    assert (place._owner, place._batch, place._index, place._timestamp_ms) == (
+        owner,
+        batch,
+        3,
+        1_700_000_000_000,
+    )
