@@ -1,7 +1,8 @@
-"""Our client beside confluent-kafka: records per second, taken in turns against one broker.
+"""Our client beside confluent-kafka and aiokafka: records per second, taken in turns against one broker.
 
-Each repeat measures every call of both clients on topics of its own, so that a change of the machine's load
-meets both; the table gives ours, theirs, and the ratio. One partition, one thread, acks=1. `--records N`
+Each repeat measures every call of the clients on topics of its own, so that a change of the machine's load
+meets each; the table gives ours, theirs, and the ratio. AsyncProducer is compared with aiokafka, the others
+with confluent-kafka. One partition, one thread, acks=1. `--records N`
 sets the records of 100 bytes; a tenth of them are of 1 KB.
 """
 
@@ -11,9 +12,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 import confluent_kafka
 import pyarrow as pa
+from aiokafka import AIOKafkaProducer  # type: ignore[import-untyped]
 
 from benchmarks import harness
 from sparklog.client.admin import Admin
@@ -79,7 +82,7 @@ def _measure(figures: harness.Figures, servers: str, topic: str, label: str, siz
         for call in (send, send_many, send_arrow):
             _add(figures, f"{call.__name__}, {label}", _rate(call, count), theirs)
     _consume(figures, servers, topic, label, count)
-    asyncio.run(_send_in_loop(figures, servers, f"{topic}-other", label, value, count, theirs))
+    asyncio.run(_send_in_loop(figures, servers, f"{topic}-other", label, value, count))
     with Admin(bootstrap_servers=servers) as admin:
         admin.delete_topics([topic, f"{topic}-other"])
 
@@ -105,23 +108,53 @@ def _consume(figures: harness.Figures, servers: str, topic: str, label: str, cou
             _add(figures, f"{call.__name__}, {label}", _rate(call, count), theirs)
 
 
+class _Loop(Protocol):
+    """A producer of an event loop, ours or aiokafka's."""
+
+    async def send(self, topic: str, value: bytes) -> object: ...
+
+    async def send_and_wait(self, topic: str, value: bytes) -> object: ...
+
+    async def flush(self) -> None: ...
+
+
 async def _send_in_loop(
-    figures: harness.Figures, servers: str, topic: str, label: str, value: bytes, count: int, theirs: float
+    figures: harness.Figures, servers: str, topic: str, label: str, value: bytes, count: int
 ) -> None:
-    async with AsyncProducer(bootstrap_servers=servers, acks=1) as producer:
-        await producer.send_and_wait(topic, value)
-        begun = time.perf_counter()
-        for _ in range(count):
-            await producer.send(topic, value)
-        await producer.flush()
-        _add(figures, f"AsyncProducer.send, {label}", count / (time.perf_counter() - begun) / 1e3, theirs)
-        waits = []
-        for _ in range(AWAITED_SENDS):
-            begun = time.perf_counter()
-            await producer.send_and_wait(topic, value)
-            waits.append(time.perf_counter() - begun)
+    async with AIOKafkaProducer(bootstrap_servers=servers, acks=1) as other:
+        theirs = await _rate_in_loop(other, topic, value, count // 10)
+        wait = await _awaited(other, topic, value)
+    figures.add(f"AsyncProducer.send, {label}", "k records/s", "aiokafka", theirs)
+    figures.add(f"awaited send, p50, {label}", "µs", "aiokafka", wait)
+    async with AsyncProducer[bytes, bytes](bootstrap_servers=servers, acks=1) as producer:
+        _add(
+            figures,
+            f"AsyncProducer.send, {label}",
+            await _rate_in_loop(producer, topic, value, count),
+            theirs,
+        )
+        wait = await _awaited(producer, topic, value)
     bound = "<= 150" if label == "100 B" else ""
-    figures.add(f"awaited send, p50, {label}", "µs", "sparklog", statistics.median(waits) * 1e6, bound=bound)
+    figures.add(f"awaited send, p50, {label}", "µs", "sparklog", wait, bound=bound)
+
+
+async def _rate_in_loop(producer: _Loop, topic: str, value: bytes, count: int) -> float:
+    await producer.send_and_wait(topic, value)
+    begun = time.perf_counter()
+    for _ in range(count):
+        await producer.send(topic, value)
+    await producer.flush()
+    return count / (time.perf_counter() - begun) / 1e3
+
+
+async def _awaited(producer: _Loop, topic: str, value: bytes) -> float:
+    """The median of the time of one awaited record in microseconds."""
+    waits = []
+    for _ in range(AWAITED_SENDS):
+        begun = time.perf_counter()
+        await producer.send_and_wait(topic, value)
+        waits.append(time.perf_counter() - begun)
+    return statistics.median(waits) * 1e6
 
 
 def _start(figures: harness.Figures, servers: str) -> None:
