@@ -206,8 +206,8 @@ class Network:
         self.check_process()
         now = now_us()
         self._ask_metadata(now)
-        until = self.next_event(deadline, self._polled)
-        for key, events in self._select(max(0, until - now) / 1e6):
+        wait_us = 0 if deadline <= now else max(0, self.next_event(deadline, self._polled) - now)
+        for key, events in self._select(wait_us / 1e6):
             if key.data is None:
                 continue  # the wake-up ends the wait of this thread
             link: Link = key.data
