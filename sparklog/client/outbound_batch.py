@@ -5,7 +5,7 @@ partition.
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -13,9 +13,6 @@ from sparklog.client.failures import DeliveryFailed
 from sparklog.errors import SparklogError
 from sparklog.model import NO_EPOCH, LeaderEpoch, Micros, NodeId, ProducerEpoch, ProducerId, TopicPartition
 from sparklog.wire.messages.produce import PartitionProduceResponse, ProduceRequest
-
-if TYPE_CHECKING:
-    from sparklog.client.splitting import Split
 
 NO_PRODUCER_ID: Final = ProducerId(-1)
 SEQUENCE_MASK: Final = (1 << 31) - 1
@@ -64,6 +61,29 @@ class Done(msgspec.Struct):
             if start < end:
                 found.append((part, start, end - start))
         return found
+
+
+class Split:
+    """The results of the parts of one batch. Invariant: the parts together have each record of the batch
+    once.
+    """
+
+    __slots__ = ("_ended", "_missing", "_whole")
+
+    def __init__(self, whole: OutboundBatch) -> None:
+        self._whole = whole
+        self._missing = whole.record_count
+        self._ended: list[Done] = []
+
+    def ended(self, part: Done) -> Done | None:
+        """Take the result of a part; returns that of the batch with the last one."""
+        self._ended.append(part)
+        self._missing -= part.batch.record_count
+        if self._missing:
+            return None
+        parts = sorted(self._ended, key=lambda one: one.batch.first)
+        error = next((one.error for one in parts if one.error is not None), None)
+        return Done(self._whole, parts[0].base_offset, parts[0].log_append_time_ms, error, tuple(parts))
 
 
 class Shipment(msgspec.Struct):

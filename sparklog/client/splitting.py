@@ -6,7 +6,7 @@ take its place in the line of the partition. A part may be split again.
     batch ──refused──► parts ──► each acknowledged or given up ──► `Done` of the batch, with that of each part
 """
 
-from sparklog.client.outbound_batch import NOT_SENT, SEQUENCE_MASK, Done, OutboundBatch
+from sparklog.client.outbound_batch import NOT_SENT, SEQUENCE_MASK, OutboundBatch, Split
 from sparklog.record.batch import (
     HEADER_SIZE,
     TRANSACTIONAL_BIT,
@@ -17,29 +17,6 @@ from sparklog.record.batch import (
     decode_records,
     read_header,
 )
-
-
-class Split:
-    """The results of the parts of one batch. Invariant: the parts together have each record of the batch
-    once.
-    """
-
-    __slots__ = ("_ended", "_missing", "_whole")
-
-    def __init__(self, whole: OutboundBatch) -> None:
-        self._whole = whole
-        self._missing = whole.record_count
-        self._ended: list[Done] = []
-
-    def ended(self, part: Done) -> Done | None:
-        """Take the result of a part; returns that of the batch with the last one."""
-        self._ended.append(part)
-        self._missing -= part.batch.record_count
-        if self._missing:
-            return None
-        parts = sorted(self._ended, key=lambda one: one.batch.first)
-        error = next((one.error for one in parts if one.error is not None), None)
-        return Done(self._whole, parts[0].base_offset, parts[0].log_append_time_ms, error, tuple(parts))
 
 
 def parts_of(batch: OutboundBatch, bytes_max: int, compression_level: int | None) -> list[OutboundBatch]:
