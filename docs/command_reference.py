@@ -22,8 +22,8 @@ def page() -> str:
 
 def commands() -> Iterator[tuple[str, click.Command]]:
     """Every command that has no commands below it, with its words."""
-    for name, (module, attribute) in sorted(COMMANDS.items()):
-        yield from _leaves(name, getattr(import_module(f"sparklog_server.cli.{module}"), attribute))
+    for name, place in sorted(COMMANDS.items()):
+        yield from _leaves(name, getattr(import_module(f"sparklog_server.cli.{place.module}"), place.name))
 
 
 def _leaves(path: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sparklog.client.producer import Producer, RecordMetadata
 
 TIMEOUT_MS = 30_000
-TOLD_EVERY_S = 5.0
+TOLD_EVERY_MS = 5_000
 _DELIVERY = {"delivery.timeout.ms", "request.timeout.ms", "linger.ms"}
 READ_BYTES = 1 << 16
 PIECE_BYTES_MAX = 64 << 20
@@ -217,7 +217,7 @@ def _flush(producer: "Producer[Any, Any]") -> None:
 
     while True:
         try:
-            return producer.flush(TOLD_EVERY_S)
+            return producer.flush(TOLD_EVERY_MS)
         except RequestTimeout:
             report("sparklog: waiting for acknowledgements, retrying")
 

@@ -200,8 +200,8 @@ class HttpListener:
             show = partial(self._page.asked, connection, is_openmetrics=is_openmetrics)
             self._allowed(connection, headers, show)
         elif path in _FOR_OPERATORS and (self.listener.is_loopback or self._login is not None):
-            show = self._stacks if path == b"/stacks" else self._show_events
-            self._allowed(connection, headers, partial(show, connection))
+            page = self._stacks if path == b"/stacks" else self._show_events
+            self._allowed(connection, headers, partial(page, connection))
         elif path == b"/healthz":
             self._answer(connection, 200, "the loop turns\n")
         elif path == b"/readyz":
