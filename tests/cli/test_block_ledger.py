@@ -7,6 +7,7 @@ import ast
 import re
 import shlex
 from importlib import import_module
+from itertools import takewhile
 from typing import Final
 
 import click
@@ -23,6 +24,7 @@ EXECUTED: Final = {
     "docs/start-operator.md": "tests/cli/test_documented_blocks.py",
     "docs/start-spark.md": "tests/spark/test_examples.py",
     "docs/operations.md": "tests/cli/test_operations_page.py",
+    "docs/read.md": "tests/cli/test_read_page.py",
 }
 """Pages of which a test executes every block, and the test."""
 
@@ -151,20 +153,27 @@ def test_python_compiles(page: str, block: Block) -> None:
 
 
 def commands() -> list[str]:
-    """Each `sparklog` command of the blocks, without those that it is piped into."""
-    found = []
+    """Each `sparklog` command of the blocks."""
+    found = set()
     for _, block in runnable():
         if block.language != "python":
             text = block.text.replace("\\\n", " ")
-            found += re.findall(r"^(?:\$ |seq \d+ \| )?(sparklog [a-z].*)$", text, re.MULTILINE)
-    return sorted({re.split(r" [|>&]+ | +# ", line)[0] for line in found})
+            found.update(re.findall(r"^(?:\$ |seq \d+ \| )?(sparklog [a-z].*)$", text, re.MULTILINE))
+    return sorted(found)
+
+
+def words_of(line: str) -> list[str]:
+    """The words of the command, without those that it is piped into and a comment."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars="|>&")
+    lexer.whitespace_split = True
+    return list(takewhile(lambda word: word.strip("|>&"), lexer))
 
 
 @pytest.mark.parametrize("line", commands())
 def test_every_option_of_a_command_exists(line: str) -> None:
-    words = shlex.split(line)[1:]
-    module, attribute = COMMANDS[words[0]]
-    command: click.Command = getattr(import_module(f"sparklog_server.cli.{module}"), attribute)
+    words = words_of(line)[1:]
+    place = COMMANDS[words[0]]
+    command: click.Command = getattr(import_module(f"sparklog_server.cli.{place.module}"), place.name)
     rest = words[1:]
     while isinstance(command, click.Group):
         below = command.get_command(click.Context(command), rest[0])
