@@ -100,7 +100,8 @@ def finish(writing: Future[writer.Killed], query: StreamingQuery) -> writer.Kill
     of either as soon as it occurs.
     """
     while not wait([writing], timeout=0.2).done:
-        query.awaitTermination(0)  # raises the error that ended the stream
+        if not query.isActive:
+            query.awaitTermination()  # raises the error that ended the stream
     killed = writing.result()
     query.processAllAvailable()
     query.stop()
