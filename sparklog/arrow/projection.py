@@ -13,8 +13,8 @@ import pyarrow as pa
 from sparklog.arrow.decoding import CORRUPT, CORRUPT_TYPE
 from sparklog.arrow.formats.choice import PARTS, column_type
 from sparklog.arrow.formats.names import PartFormat, is_decoding
+from sparklog.column_types import COLUMN_TYPES
 from sparklog.errors import SettingsError
-from sparklog.record.arrow import COLUMN_TYPES
 
 DEFAULT_COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 _FIELD_OF_VALUE: Final = "value."

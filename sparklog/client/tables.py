@@ -14,11 +14,11 @@ from sparklog.client.cluster import Entropy
 from sparklog.client.consumer_records import FetchedBatches
 from sparklog.client.failures import CorruptRecords
 from sparklog.client.settings import ClientSettings
+from sparklog.column_types import COLUMN_TYPES
 from sparklog.errors import DecodeError, SettingsError
 from sparklog.model import TopicPartition
 from sparklog.record.arrow import (
     COLUMN_FLAGS,
-    COLUMN_TYPES,
     binary_column,
     column_array,
     fixed_column,

@@ -22,19 +22,6 @@ from sparklog.record.columns import (
     HeadersColumn,
 )
 
-COLUMN_TYPES: Final[Mapping[str, pa.DataType]] = {
-    "key": pa.binary(),
-    "value": pa.binary(),
-    "topic": pa.string(),
-    "partition": pa.int32(),
-    "offset": pa.int64(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "timestampType": pa.int32(),
-    "headers": pa.list_(
-        pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
-    ),
-}
-"""The columns of records, with the names and types of Spark's Kafka connector."""
 COLUMN_FLAGS: Final[Mapping[str, int]] = {
     "key": KEY,
     "value": VALUE,

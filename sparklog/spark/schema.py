@@ -15,8 +15,8 @@ from pyspark.sql.types import DataType, StructField, StructType
 from sparklog.arrow.decoding import CORRUPT, CORRUPT_TYPE
 from sparklog.arrow.formats.choice import PARTS, check_wanted, column_type
 from sparklog.arrow.formats.names import PartFormat
+from sparklog.column_types import COLUMN_TYPES
 from sparklog.errors import SettingsError
-from sparklog.record.arrow import COLUMN_TYPES
 from sparklog.spark.options import Options
 from sparklog.spark.parts import has_corrupt_column, parts_of
 from sparklog.spark.types import arrow_type, spark_type

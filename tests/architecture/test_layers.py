@@ -20,7 +20,7 @@ SPARKLOG_ROWS = (
     ({"tls"},),
     ({"effects"},),
     ({"wire"},),
-    ({"record"},),
+    ({"record"}, {"column_types"}),
     ({"client"},),
     ({"arrow"}, {"serializers"}),
     ({"spark"}, {"local_broker"}),
@@ -241,7 +241,7 @@ def test_only_the_spark_side_knows_spark_and_arrow() -> None:
             module.name,
             {
                 *("sparklog.spark", "pyspark_sparklog", "sparklog.arrow"),
-                *("sparklog.record.arrow", "sparklog.client.tables"),
+                *("sparklog.column_types", "sparklog.record.arrow", "sparklog.client.tables"),
             },
         )
         for imported in imports_of(module)
