@@ -166,4 +166,5 @@ def test_polars_scans_a_topic_too(flights: sparklog.TopicRead) -> None:
     late = polars.col("timestamp") < datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
     assert scanned.filter(late).select("delay").collect()["delay"].to_list() == [98]
     table = flights.dataset().to_table(["carrier"], filter=offset < 1)
-    assert table.to_pylist() == [{"carrier": "UA"}, {"carrier": "AA"}]
+    found = sorted(table.to_pylist(), key=lambda row: row["carrier"])  # partitions come in any order
+    assert found == [{"carrier": "AA"}, {"carrier": "UA"}]
