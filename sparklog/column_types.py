@@ -18,3 +18,5 @@ COLUMN_TYPES: Final[Mapping[str, pa.DataType]] = {
     ),
 }
 """The columns of records, with the names and types of Spark's Kafka connector."""
+DEFAULT_COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+"""Those of a read that chooses none."""

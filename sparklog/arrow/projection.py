@@ -13,10 +13,9 @@ import pyarrow as pa
 from sparklog.arrow.decoding import CORRUPT, CORRUPT_TYPE
 from sparklog.arrow.formats.choice import PARTS, column_type
 from sparklog.arrow.formats.names import PartFormat, is_decoding
-from sparklog.column_types import COLUMN_TYPES
+from sparklog.column_types import COLUMN_TYPES, DEFAULT_COLUMNS
 from sparklog.errors import SettingsError
 
-DEFAULT_COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 _FIELD_OF_VALUE: Final = "value."
 
 

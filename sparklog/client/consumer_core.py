@@ -272,7 +272,8 @@ class ConsumerCore:
         """All fetched records as a pyarrow Table of the columns of the Spark source; `headers` only if
         `columns` names it. No deserializer or interceptor is called.
         """
-        from sparklog.client.tables import DEFAULT_COLUMNS, table_of
+        from sparklog.client.tables import table_of
+        from sparklog.column_types import DEFAULT_COLUMNS
 
         wanted = columns or DEFAULT_COLUMNS
         table_of((), wanted)  # refuses an unknown column

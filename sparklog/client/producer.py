@@ -161,8 +161,11 @@ class Producer(Generic[KeyIn, ValueIn]):
             batch = self._sticky_batches.get(topic) if key_content is None and partition is None else None
             if batch is None or (index := batch.append(None, content, headers, timestamp_ms)) < 0:  # type: ignore[arg-type]
                 add = partial(self._intake.add, topic, key_content, content, headers, partition, timestamp_ms)  # type: ignore[arg-type]
-                size = HEADER_SIZE + record_size_max(key_content, content, headers)  # type: ignore[arg-type]
-                batch, index = add() or self._wait_to_add(topic, add, size)
+                batch, index = add() or self._wait_to_add(
+                    topic,
+                    add,
+                    HEADER_SIZE + record_size_max(key_content, content, headers),  # type: ignore[arg-type]
+                )
             delivery = Delivery(self, batch, index, timestamp_ms)
             if on_delivery is not None or self._interceptors:
                 batch.callbacks.append(lambda: self._tell(delivery, on_delivery))

@@ -115,7 +115,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_in_flight_requests_per_connection: Positive = 5
     batch_size: Count = 262_144
     """Kafka's 16384 costs a factor of two at 100 bytes and of five at 1 KB (`benchmarks.client_paired`). A
-    topic whose `max.message.bytes` is smaller needs a smaller one.
+    batch that its topic refuses as too large is sent in parts.
     """
     linger_ms: LongMillis = 5
     buffer_memory: LongMillis = 32 << 20

@@ -38,7 +38,6 @@ from sparklog.record.compression import Codec
 
 Tabular: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader
 
-DEFAULT_COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 _WRITTEN: Final = ("key", "value", "headers", "partition", "timestamp")
 _ROWS_MAX: Final = 65_536
 """Rows whose batches are built at once: a table is not in memory twice."""

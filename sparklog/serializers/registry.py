@@ -12,9 +12,10 @@ import urllib.parse
 import urllib.request
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from http.client import HTTPException, HTTPResponse
+from http.client import HTTPException
 from typing import Any, Final, Literal, NamedTuple
 
+from sparklog.client.http_replies import LOCAL_HOSTS, NoRedirect, body_of, object_of
 from sparklog.errors import SettingsError, SparklogError
 
 SchemaType = Literal["AVRO", "JSON", "PROTOBUF"]
@@ -22,8 +23,6 @@ SchemaType = Literal["AVRO", "JSON", "PROTOBUF"]
 KEPT_MAX: Final = 1000
 REPLY_BYTES_MAX: Final = 4 << 20
 _ERROR_CHARACTERS_MAX: Final = 300
-_READ_BYTES: Final = 1 << 16
-_LOCAL: Final = ("localhost", "127.0.0.1", "::1")
 _CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 _INT32_MAX: Final = (1 << 31) - 1
 
@@ -72,10 +71,10 @@ class SchemaRegistry:
         if secret is not None:
             for one in self._urls:
                 parts = urllib.parse.urlsplit(one)
-                if parts.scheme != "https" and parts.hostname not in _LOCAL:
+                if parts.scheme != "https" and parts.hostname not in LOCAL_HOSTS:
                     raise SettingsError(f"{one}: credentials are sent only to an URL of https://")
             self._headers["Authorization"] = secret
-        handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
+        handlers: list[urllib.request.BaseHandler] = [NoRedirect()]
         if any(one.startswith("https:") for one in self._urls):
             try:
                 context = ssl.create_default_context(cafile=ca_file)
@@ -157,7 +156,7 @@ class SchemaRegistry:
         deadline_s = time.monotonic() + self._timeout_s
         try:
             with self._opener.open(request, timeout=self._timeout_s) as reply:
-                return _object(_content(reply, deadline_s))
+                return object_of(body_of(reply, REPLY_BYTES_MAX, deadline_s))
         except urllib.error.HTTPError as error:
             with error:  # it holds the connection
                 reason = _refusal(error, deadline_s)
@@ -170,13 +169,6 @@ class SchemaRegistry:
 
 class _Unavailable(Exception):
     """An address without an answer; another one may have it."""
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect would send the client's secret to another address."""
-
-    def redirect_request(self, *_: Any) -> None:
-        """Take the redirect for an error."""
 
 
 def _checked(url: str) -> str:
@@ -231,34 +223,10 @@ def _keep(kept: dict[Any, Any], key: object, value: object) -> None:
     kept[key] = value
 
 
-def _content(reply: HTTPResponse, deadline_s: float) -> bytes:
-    """The body of a reply; raises ValueError if it is too large, and TimeoutError."""
-    parts: list[bytes] = []
-    size = 0
-    while part := reply.read1(_READ_BYTES):
-        size += len(part)
-        if size > REPLY_BYTES_MAX:
-            raise ValueError(f"its reply has more than {REPLY_BYTES_MAX} bytes")
-        if time.monotonic() > deadline_s:
-            raise TimeoutError("its reply does not end in time")
-        parts.append(part)
-    return b"".join(parts)
-
-
-def _object(body: bytes) -> dict[str, Any]:
-    try:
-        told = json.loads(body)
-    except (ValueError, RecursionError):
-        raise ValueError("its reply is not JSON") from None
-    if not isinstance(told, dict):
-        raise ValueError("its reply is not an object of JSON")
-    return told
-
-
 def _refusal(error: urllib.error.HTTPError, deadline_s: float) -> str:
     """The reason that the registry gives, as `, reason`, or an empty text."""
     try:
-        message = _object(_content(error, deadline_s)).get("message")  # type: ignore[arg-type]
+        message = object_of(body_of(error, REPLY_BYTES_MAX, deadline_s)).get("message")  # type: ignore[arg-type]
     except (OSError, HTTPException, ValueError):
         return ""
     return f", {' '.join(str(message).split())[:_ERROR_CHARACTERS_MAX]}" if message else ""

@@ -250,7 +250,7 @@ def json_text(value: object) -> str:
     """One line of JSON; bytes that are not UTF-8 are an object, `{"base64": "…"}`."""
     from json import dumps  # most commands print tables
 
-    return dumps(value, ensure_ascii=False, default=_json_of) + "\n"
+    return dumps(value, ensure_ascii=False, default=json_content) + "\n"
 
 
 def print_json(value: object) -> None:
@@ -323,7 +323,8 @@ def listed(values: Iterable[object]) -> str:
     return ",".join(map(str, values))
 
 
-def _json_of(value: object) -> str | dict[str, str]:
+def json_content(value: object) -> str | dict[str, str]:
+    """Bytes as JSON has them."""
     assert isinstance(value, bytes), value
     try:
         return value.decode()

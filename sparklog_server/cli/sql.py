@@ -5,7 +5,6 @@ import json
 import math
 import sys
 import time
-from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,7 +14,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import click
 
-from sparklog_server.cli.options import admin, as_json, client_settings, print_table, reaches_cluster
+from sparklog_server.cli.options import (
+    admin,
+    as_json,
+    client_settings,
+    json_content,
+    print_table,
+    reaches_cluster,
+)
 
 if TYPE_CHECKING:
     import duckdb
@@ -255,11 +261,7 @@ def _plain(value: object) -> object:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, bytes | bytearray | memoryview):
-        content = bytes(value)
-        try:
-            return content.decode()
-        except UnicodeDecodeError:
-            return {"base64": b64encode(content).decode()}
+        return json_content(bytes(value))
     if isinstance(value, dict):
         return {str(name): _plain(content) for name, content in value.items()}
     if isinstance(value, list | tuple):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from sparklog.record.schema_id import SIZE, is_prefixed
 from sparklog_server.cli.options import report
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ Decode = Callable[[bytes], object]
 
 FORMATS: Final = ("json", "avro", "protobuf")
 TOLD_MAX: Final = 20
-_PREFIX: Final = 5
 _WIDTH_MAX: Final = 200
 
 
@@ -100,10 +100,9 @@ def _as_text(word: str) -> str:
 
 
 def _json(value: bytes) -> object:
-    is_prefixed = value[:1] == b"\0" and len(value) >= _PREFIX
     try:
         # Any: json answers so.
-        told: Any = json.loads(value[_PREFIX:] if is_prefixed else value, parse_constant=_refused)
+        told: Any = json.loads(value[SIZE:] if is_prefixed(value) else value, parse_constant=_refused)
         # A number beyond those of JSON, and half of a surrogate pair, are refused here.
         json.dumps(told, allow_nan=False, ensure_ascii=False).encode()
     except RecursionError:

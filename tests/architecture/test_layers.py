@@ -67,7 +67,12 @@ MAY_TOUCH_THE_WORLD = {
     *("sparklog_server.daemon", "sparklog_server.simulation", "sparklog_server.cli"),
     "sparklog_server.console",
     *("sparklog.local_broker", "sparklog.testing", "sparklog.client.stream", "sparklog.client.tls_stream"),
-    *("sparklog.client.sasl.token_endpoint", "sparklog.client.sasl.assertions", "sparklog.client.waker"),
+    *(
+        "sparklog.client.http_replies",
+        "sparklog.client.sasl.token_endpoint",
+        "sparklog.client.sasl.assertions",
+        "sparklog.client.waker",
+    ),
     *("sparklog.client.clock", "sparklog.client.promises", "sparklog.client.streams"),
     *("sparklog.tls.contexts", "sparklog.tls.stores"),
     *("sparklog.client.positions", "sparklog.arrow.planning", "sparklog.arrow.topic_read"),  # datetime alone

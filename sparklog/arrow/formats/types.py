@@ -48,7 +48,7 @@ def name_of(kind: pa.DataType, name: Callable[[str], str] = str) -> str:
 
 
 def ddl_of(kind: pa.DataType) -> str:
-    """The type as `parse_schema` reads it, whatever characters the names have."""
+    """The type as `parse_schema` reads it, with any characters in the names."""
     return name_of(kind, lambda name: f"`{name.replace('`', '``')}`")
 
 

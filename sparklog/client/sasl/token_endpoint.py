@@ -12,11 +12,12 @@ import urllib.parse
 import urllib.request
 from base64 import urlsafe_b64decode
 from collections.abc import Callable
-from http.client import HTTPException, HTTPResponse
+from http.client import HTTPException
 from math import isfinite
-from typing import Any, Final
+from typing import Final
 
 from sparklog.client.failures import AuthenticationFailed
+from sparklog.client.http_replies import LOCAL_HOSTS, NoRedirect, body_of, object_of
 from sparklog.client.settings import ClientSettings
 from sparklog.errors import SettingsError
 from sparklog.tls.contexts import client_context
@@ -31,11 +32,9 @@ _REFRESHED_AT: Final = 0.8
 _REPLY_BYTES_MAX: Final = 1 << 20
 _ERROR_BYTES_MAX: Final = 1 << 14
 _ERROR_CHARACTERS_MAX: Final = 200
-_LOCAL: Final = ("localhost", "127.0.0.1", "::1")
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 """The characters of a bearer token (RFC 6750, section 2.1)."""
 _UNPRINTABLE: Final = re.compile(r"[^ -~]")
-_READ_BYTES: Final = 1 << 16
 
 
 def shell_login(settings: ClientSettings, entropy: Callable[[int], bytes]) -> Login:
@@ -80,9 +79,9 @@ class Tokens:
         """Tokens of a provider. Raises SettingsError."""
         parts = urllib.parse.urlsplit(url)
         is_encrypted = parts.scheme == "https"
-        if not is_encrypted and not (parts.scheme == "http" and parts.hostname in _LOCAL):
+        if not is_encrypted and not (parts.scheme == "http" and parts.hostname in LOCAL_HOSTS):
             raise SettingsError(f"sasl.oauthbearer.token.endpoint.url={url}: an URL of https:// is needed")
-        handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
+        handlers: list[urllib.request.BaseHandler] = [NoRedirect()]
         if is_encrypted:
             handlers.append(urllib.request.HTTPSHandler(context=client_context(tls)))
         opener = urllib.request.build_opener(*handlers)
@@ -116,13 +115,6 @@ class _Kept:
         return self._token
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect would send the client's secret to another address."""
-
-    def redirect_request(self, *_: object, **__: object) -> None:
-        return None
-
-
 def _granted(
     opener: urllib.request.OpenerDirector, url: str, asked: TokenRequest, timeout_s: float
 ) -> tuple[str, float | None]:
@@ -134,7 +126,7 @@ def _granted(
     request = urllib.request.Request(url, data, headers)  # noqa: S310 - the scheme was checked
     try:
         with opener.open(request, timeout=timeout_s) as reply:
-            told = _json(_body(reply, time.monotonic() + timeout_s))
+            told = object_of(body_of(reply, _REPLY_BYTES_MAX, time.monotonic() + timeout_s))
     except urllib.error.HTTPError as error:
         with error:  # it holds the connection
             reason = _refusal(error, asked)
@@ -149,36 +141,12 @@ def _granted(
     return token, None if lasts_s is None else time.time() + lasts_s
 
 
-def _body(reply: HTTPResponse, deadline_s: float) -> bytes:
-    """The body of a reply; raises ValueError if it is too large, and TimeoutError."""
-    parts: list[bytes] = []
-    size = 0
-    while part := reply.read1(_READ_BYTES):
-        size += len(part)
-        if size > _REPLY_BYTES_MAX:
-            raise ValueError(f"its reply has more than {_REPLY_BYTES_MAX} bytes")
-        if time.monotonic() > deadline_s:
-            raise TimeoutError("its reply does not end in time")
-        parts.append(part)
-    return b"".join(parts)
-
-
-def _json(body: bytes) -> dict[str, Any]:
-    try:
-        told = json.loads(body)
-    except (ValueError, RecursionError):
-        raise ValueError("its reply is not JSON") from None
-    if not isinstance(told, dict):
-        raise ValueError("its reply is not an object of JSON")
-    return told
-
-
 def _refusal(error: urllib.error.HTTPError, asked: TokenRequest) -> str:
     """What a provider tells with a failure: `error` and `error_description` (RFC 6749, section 5.2)."""
     if 300 <= error.code < 400:
         return ", a redirect, which is not followed"
     try:
-        told = _json(error.read(_ERROR_BYTES_MAX))
+        told = object_of(error.read(_ERROR_BYTES_MAX))
     except (OSError, HTTPException, ValueError):
         return f" {_shown(error.reason, asked)}"
     words = [told[name] for name in ("error", "error_description") if isinstance(told.get(name), str)]
