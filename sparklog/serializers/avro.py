@@ -103,16 +103,20 @@ class AvroDeserializer:
     def _writer(self, registry: SchemaRegistry, schema_id: int) -> Any:
         found = self._writers.get(schema_id)
         if found is None:
-            told = registry.by_id(schema_id)
-            if told.schema_type != "AVRO" or told.references:
-                what = f"is {told.schema_type}" if told.schema_type != "AVRO" else "refers to other schemas"
-                raise RegistryError(
-                    f"the schema with id {schema_id} {what}; only a whole Avro schema is read"
-                )
+            made = parsed(whole_schema(registry, schema_id))
             while len(self._writers) >= KEPT_MAX:
                 self._writers.pop(next(iter(self._writers)), None)
-            found = self._writers[schema_id] = parsed(told.schema)
+            found = self._writers[schema_id] = made
         return found
+
+
+def whole_schema(registry: SchemaRegistry, schema_id: int) -> str:
+    """The Avro schema with this id; RegistryError for another type, or if it refers to other schemas."""
+    told = registry.by_id(schema_id)
+    if told.schema_type != "AVRO" or told.references:
+        what = f"is {told.schema_type}" if told.schema_type != "AVRO" else "refers to other schemas"
+        raise RegistryError(f"the schema with id {schema_id} {what}; only a whole Avro schema is read")
+    return told.schema
 
 
 def parsed(text: str) -> Any:

@@ -1,11 +1,13 @@
 """Protobuf by Google's library: plain, or with the schema id of a registry and the path of the message."""
 
-from base64 import b64encode
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from sparklog.errors import DecodeError
 from sparklog.record.schema_id import is_prefixed, message_indexes, prefix_of
-from sparklog.serializers.registry import Reference, SchemaRegistry
+from sparklog.serializers.registry import Reference, RegisteredSchema, RegistryError, SchemaRegistry
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -17,6 +19,7 @@ else:
 _REASON_CHARACTERS_MAX: Final = 300
 _KNOWN: Final = "google/protobuf/"
 """Files that every registry has."""
+FILES_MAX: Final = 200
 
 
 class ProtobufSerializer(Generic[M]):
@@ -71,6 +74,29 @@ class ProtobufDeserializer(Generic[M]):
         return message
 
 
+def file_set(registry: SchemaRegistry, schema_id: int) -> Any:
+    """The FileDescriptorSet of a registered schema: the files that it imports, in their order, then its own.
+    Raises RegistryError.
+    """
+    from google.protobuf import descriptor_pb2
+
+    told = registry.descriptor_by_id(schema_id)
+    if told.schema_type != "PROTOBUF":
+        raise RegistryError(f"the schema with id {schema_id} is {told.schema_type}, not PROTOBUF")
+    return descriptor_pb2.FileDescriptorSet(file=_files(registry, told, "", set()))
+
+
+def message_name(file: Any, path: Sequence[int]) -> str:
+    """The full name of the message at a path of a FileDescriptorProto; ValueError if there is none."""
+    names, inner = [file.package] if file.package else [], file.message_type
+    for index in path:
+        if not 0 <= index < len(inner):
+            raise ValueError(f"the schema has no message {list(path)}")
+        names.append(inner[index].name)
+        inner = inner[index].nested_type
+    return ".".join(names)
+
+
 def path_of(descriptor: Any) -> tuple[int, ...]:
     """The indexes of a message, and of those around it, in their file."""
     outer = descriptor.containing_type
@@ -90,6 +116,55 @@ def _registered_imports(registry: SchemaRegistry, file: Any) -> list[Reference]:
         version = registry.version_of(imported.name, _text(imported), "PROTOBUF", references)
         found.append(Reference(imported.name, imported.name, version))
     return found
+
+
+def _files(registry: SchemaRegistry, told: RegisteredSchema, name: str, seen: set[str]) -> Iterator[Any]:
+    """The files that the file `told` imports and are not in `seen`, and itself, under its import's name."""
+    from google.protobuf import descriptor_pb2
+    from google.protobuf.message import DecodeError as Refused
+
+    try:
+        file = descriptor_pb2.FileDescriptorProto.FromString(b64decode(told.schema, validate=True))
+    except (ValueError, Refused):
+        raise RegistryError(
+            f"the schema registry does not tell the schema with id {told.schema_id} as a descriptor "
+            f"(format=serialized): use a descriptor set of protoc"
+        ) from None
+    file.name = name or file.name
+    for reference in told.references:
+        if _is_new(reference.name, seen):
+            yield from _files(registry, registry.descriptor_of(reference), reference.name, seen)
+    for imported in file.dependency:
+        if imported.startswith(_KNOWN):
+            yield from _known_files(imported, seen)
+    yield file
+
+
+def _known_files(name: str, seen: set[str]) -> Iterator[Any]:
+    """A file that comes with Google's library, after those that it imports."""
+    from google.protobuf import descriptor_pb2
+
+    if not _is_new(name, seen):
+        return
+    module = name.removeprefix(_KNOWN).removesuffix(".proto")
+    try:
+        known = import_module(f"google.protobuf.{module}_pb2" if module.isidentifier() else "").DESCRIPTOR
+    except (ImportError, ValueError):
+        raise RegistryError(f"the schema imports {name}, which Google's library does not have") from None
+    for imported in known.dependencies:
+        yield from _known_files(imported.name, seen)
+    file = descriptor_pb2.FileDescriptorProto()
+    known.CopyToProto(file)
+    yield file
+
+
+def _is_new(name: str, seen: set[str]) -> bool:
+    if name in seen:
+        return False
+    if len(seen) >= FILES_MAX:
+        raise RegistryError(f"the schema imports more than {FILES_MAX} files")
+    seen.add(name)
+    return True
 
 
 def _text(file: Any) -> str:

@@ -24,11 +24,16 @@ KEPT_MAX: Final = 1000
 REPLY_BYTES_MAX: Final = 4 << 20
 _ERROR_CHARACTERS_MAX: Final = 300
 _CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
+_SERIALIZED: Final = "?format=serialized"
 _INT32_MAX: Final = (1 << 31) - 1
 
 
 class RegistryError(SparklogError):
     """The registry refuses a request, or does not answer."""
+
+
+class RegistryUnavailable(RegistryError):
+    """No address of the registry answers."""
 
 
 class Reference(NamedTuple):
@@ -111,13 +116,19 @@ class SchemaRegistry:
         found = self._by_id.get(schema_id)
         if found is None:
             told = self._call(_path("schemas", "ids", str(schema_id)), None)
-            schema = told.get("schema")
-            if not isinstance(schema, str):
-                raise RegistryError(f"the schema registry tells no schema for id {schema_id}")
-            references = tuple(map(_reference, told.get("references") or ()))
-            found = RegisteredSchema(schema_id, str(told.get("schemaType", "AVRO")), schema, references)
+            found = _registered(told, schema_id)
             _keep(self._by_id, schema_id, found)
         return found
+
+    def descriptor_by_id(self, schema_id: int) -> RegisteredSchema:
+        """The schema of Protobuf with this id as a FileDescriptorProto in base64."""
+        return _registered(self._call(_path("schemas", "ids", str(schema_id)) + _SERIALIZED, None), schema_id)
+
+    def descriptor_of(self, reference: Reference) -> RegisteredSchema:
+        """The schema of Protobuf that another one names, as a FileDescriptorProto in base64."""
+        path = _path("subjects", reference.subject, "versions", str(reference.version))
+        told = self._call(path + _SERIALIZED, None)
+        return _registered(told, _number(told, "id"))
 
     def _id_of(
         self,
@@ -145,7 +156,7 @@ class SchemaRegistry:
             try:
                 return self._answer(f"{url}{path}", body)
             except _Unavailable as error:
-                failure = RegistryError(str(error))
+                failure = RegistryUnavailable(str(error))
         assert failure is not None, "there is an address"
         raise failure from None
 
@@ -202,6 +213,14 @@ def _body_of(schema: str, schema_type: SchemaType, references: Sequence[Referenc
     if references:
         body["references"] = [one._asdict() for one in references]
     return body
+
+
+def _registered(told: Mapping[str, Any], schema_id: int) -> RegisteredSchema:
+    schema = told.get("schema")
+    if not isinstance(schema, str):
+        raise RegistryError(f"the schema registry tells no schema for id {schema_id}")
+    references = tuple(map(_reference, told.get("references") or ()))
+    return RegisteredSchema(schema_id, str(told.get("schemaType", "AVRO")), schema, references)
 
 
 def _reference(told: object) -> Reference:

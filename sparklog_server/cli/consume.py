@@ -23,7 +23,7 @@ from sparklog_server.cli.options import (
 )
 from sparklog_server.cli.positions import Position, offsets_at, position
 from sparklog_server.cli.topics_chosen import chosen, matches_names
-from sparklog_server.cli.value_formats import FORMATS, Values, values_of
+from sparklog_server.cli.value_formats import FORMATS, REGISTRY, Values, values_of
 
 if TYPE_CHECKING:
     from sparklog.client.consumer import Consumer, ConsumerRecord
@@ -119,6 +119,12 @@ class Limits(NamedTuple):
     "--include_imports --descriptor_set_out).",
 )
 @click.option("--message", metavar="NAME", help="Select the message of the descriptor set by its full name.")
+@click.option(
+    "--schema-registry",
+    metavar="URL",
+    help=f"Read each value by the schema that this registry has for its id. [default: {REGISTRY} where "
+    "there is no --schema]",
+)
 @reaches_cluster
 @as_json
 def consume(
@@ -139,6 +145,7 @@ def consume(
     value_format: str | None,
     schema: str | None,
     message: str | None,
+    schema_registry: str | None,
     is_json: bool,
 ) -> int:
     """Print the records of TOPICs, one line each, until Ctrl-C.
@@ -156,7 +163,7 @@ def consume(
     begin = _start(
         start, from_beginning=from_beginning, is_group=group is not None, now_ms=int(time() * 1000)
     )
-    values = values_of(value_format, schema, message)
+    values = values_of(value_format, schema, message, schema_registry)
     print_all = _printer(text, key_separator, delimiter, values, is_json=is_json)
     if timeout is not None:
         timeout_ms = timeout

@@ -250,6 +250,8 @@ def sparklog() -> None:
     \b
     SPARKLOG_BOOTSTRAP_SERVER  the broker that commands ask (-b)
     SPARKLOG_PROFILE           the profile that they use (--profile)
+    SPARKLOG_SCHEMA_REGISTRY   the schema registry of consume --value-format, with
+                               SPARKLOG_SCHEMA_REGISTRY_USERNAME and _PASSWORD
     """
 
 

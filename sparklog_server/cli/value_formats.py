@@ -1,26 +1,34 @@
 """`consume --value-format`: values as JSON, decoded from JSON, Avro or Protobuf.
 
-A value may begin with the prefix of a schema registry: a zero byte and a schema id of four bytes. One that
-cannot be decoded is printed as it is, with a line on stderr.
+A value may begin with the prefix of a schema registry: a zero byte and a schema id of four bytes. Its schema
+is that of a file, or the one that the registry has for the id. A value that cannot be decoded is printed as
+it is, with a line on stderr.
 """
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from sparklog.record.schema_id import SIZE, is_prefixed
+from sparklog.errors import SettingsError
+from sparklog.record.schema_id import SIZE, is_prefixed, message_indexes, schema_id_of
 from sparklog_server.cli.options import report
 
 if TYPE_CHECKING:
     from sparklog.client.consumer import ConsumerRecord
+    from sparklog.serializers.registry import SchemaRegistry
 
 Decode = Callable[[bytes], object]
 """Bytes to what JSON can have; raises ValueError."""
 
 FORMATS: Final = ("json", "avro", "protobuf")
+REGISTRY: Final = "SPARKLOG_SCHEMA_REGISTRY"
+USERNAME: Final = "SPARKLOG_SCHEMA_REGISTRY_USERNAME"
+PASSWORD: Final = "SPARKLOG_SCHEMA_REGISTRY_PASSWORD"  # noqa: S105 - the name of a variable
+KEPT_MAX: Final = 100
 TOLD_MAX: Final = 20
 _WIDTH_MAX: Final = 200
 
@@ -54,38 +62,98 @@ class Values:
         return record.value if reason is not None else json.dumps(value, ensure_ascii=False).encode()
 
 
-def values_of(format_: str | None, schema: str | None, message: str | None) -> Values | None:
+def values_of(
+    format_: str | None, schema: str | None, message: str | None, registry: str | None = None
+) -> Values | None:
     """The decoder that the options select; None for bytes as they are. UsageError for options that do not fit
     together, SettingsError for a schema that cannot be read.
     """
     if format_ is None:
-        if schema is not None or message is not None:
-            raise click.UsageError("--schema and --message need --value-format avro or protobuf")
+        if schema is not None or message is not None or registry is not None:
+            raise click.UsageError(
+                "--schema, --message and --schema-registry need --value-format avro or protobuf"
+            )
         return None
-    if (schema is not None) != (format_ != "json"):
-        needs = "needs no --schema" if format_ == "json" else "needs --schema FILE"
+    if format_ == "json":
+        if schema is not None or registry is not None:
+            raise click.UsageError("--value-format json needs no --schema and no --schema-registry")
+    else:
+        registry = registry or (os.environ.get(REGISTRY) if schema is None else None)
+        if (schema is None) == (registry is None):
+            raise click.UsageError(f"--value-format {format_} needs --schema FILE or --schema-registry URL")
+    if (message is not None) != (format_ == "protobuf" and schema is not None):
+        needs = "needs --message NAME" if message is None else "has no --message"
         raise click.UsageError(f"--value-format {format_} {needs}")
-    if (message is not None) != (format_ == "protobuf"):
-        needs = "needs --message NAME" if format_ == "protobuf" else "has no --message"
-        raise click.UsageError(f"--value-format {format_} {needs}")
+    if registry is not None:
+        return Values(format_, _by_registry(registry, format_))
     return Values(format_, _json if schema is None else _by_schema(Path(schema), message))
 
 
+def _by_registry(url: str, format_: str) -> Decode:
+    """Each value by the schema of its id. RegistryUnavailable, if no registry answers, ends the command."""
+    from sparklog.serializers.registry import RegistryError, RegistryUnavailable, SchemaRegistry
+
+    registry = SchemaRegistry(
+        url.split(","), username=os.environ.get(USERNAME), password=os.environ.get(PASSWORD)
+    )
+    decoder_of = _avro_decoder if format_ == "avro" else _protobuf_decoder
+    kept: dict[bytes, Decode | str] = {}
+
+    def decoded(value: bytes) -> object:
+        if not is_prefixed(value):
+            raise ValueError("no schema id precedes the value, as clients of a schema registry write it")
+        start = message_indexes(value)[1] if format_ == "protobuf" else SIZE
+        found = kept.get(value[:start])
+        if found is None:
+            try:
+                found = decoder_of(registry, value)
+            except RegistryUnavailable:
+                raise
+            except (RegistryError, SettingsError) as error:
+                found = str(error)
+            while len(kept) >= KEPT_MAX:
+                kept.pop(next(iter(kept)))
+            kept[value[:start]] = found
+        if isinstance(found, str):
+            raise ValueError(found)
+        return found(value)
+
+    return decoded
+
+
+def _avro_decoder(registry: "SchemaRegistry", value: bytes) -> Decode:
+    from sparklog.serializers.avro import whole_schema
+
+    return _decode_of(whole_schema(registry, schema_id_of(value)).encode(), "")
+
+
+def _protobuf_decoder(registry: "SchemaRegistry", value: bytes) -> Decode:
+    from sparklog.serializers.protobuf import file_set, message_name
+
+    files = file_set(registry, schema_id_of(value))
+    name = message_name(files.file[-1], message_indexes(value)[0])
+    return _decode_of(files.SerializeToString(), name)
+
+
 def _by_schema(file: Path, message: str | None) -> Decode:
-    from sparklog.errors import SettingsError
+    try:
+        return _decode_of(file.read_bytes(), message or "")
+    except OSError as error:
+        raise SettingsError(f"--schema {file}: {error.strerror}") from None
+    except SettingsError as error:
+        raise SettingsError(f"--schema {file}: {error}") from None
+
+
+def _decode_of(schema: bytes, message: str) -> Decode:
+    """The decoder of an Avro schema, or of a message of a descriptor set."""
     from sparklog_server.console.schemas import decoder
 
     try:
-        content = file.read_bytes()
-        decode = decoder(content, message or "")
-    except OSError as error:
-        raise SettingsError(f"--schema {file}: {error.strerror}") from None
+        decode = decoder(schema, message)
     except ImportError:
         raise SettingsError(
             "--value-format needs Avro and Protobuf: pip install 'sparklog[formats]'"
         ) from None
-    except SettingsError as error:
-        raise SettingsError(f"--schema {file}: {error}") from None
 
     def decoded(value: bytes) -> object:
         told: object = json.loads(decode(value)[1], parse_constant=_as_text)

@@ -1,7 +1,9 @@
-"""`consume --value-format`: values as JSON, from JSON, Avro and Protobuf."""
+"""`consume --value-format`: values as JSON, from JSON, Avro and Protobuf, also by a schema registry."""
 
 import io
 import json
+from base64 import b64encode
+from collections.abc import Iterator
 from pathlib import Path
 
 import fastavro
@@ -10,11 +12,14 @@ from google.protobuf import descriptor_pb2
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from sparklog import AvroSerializer, ProtobufSerializer, SchemaRegistry
 from sparklog.client.consumer import ConsumerRecord
+from sparklog.serializers.protobuf import file_set
 from sparklog_server.cli.options import json_text
 from sparklog_server.cli.produce import NewRecord, new_record
 from sparklog_server.cli.value_formats import Values, values_of
 from tests.cli.conftest import Tell
+from tests.serializers.schema_registry import Registry, messages, running
 
 SCHEMA = {
     "type": "record",
@@ -90,6 +95,95 @@ def test_values_of_protobuf_are_printed_as_json(tell: Tell, topic: str, tmp_path
     assert (printed.code, printed.out) == (0, '{"delay": 42}\n')
 
 
+@pytest.fixture
+def registry() -> Iterator[Registry]:
+    with running() as stub:
+        yield stub
+
+
+def test_values_are_decoded_by_the_schemas_that_a_registry_has(
+    tell: Tell, topic: str, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = SchemaRegistry(registry.url)
+    other = {**SCHEMA, "fields": SCHEMA["fields"][1:]}
+    written = [
+        AvroSerializer(json.dumps(SCHEMA), client, subject="a")({"carrier": "UA", "delay": 3}),
+        AvroSerializer(json.dumps(other), client, subject="a")({"delay": None}),
+        b"\0\0\0\0\x09\x02",
+        b"\x06UA\0",
+    ]
+    tell("topics", "create", topic)
+    tell("produce", topic, "--from-json", stdin="".join(in_base64(value or b"") for value in written * 2))
+    options = ("--value-format", "avro", "--schema-registry", registry.url)
+    printed = tell("consume", topic, *READ, *options, "--json")
+    told = [json.loads(line) for line in printed.out.splitlines()]
+    assert [one["value"] for one in told[:2]] == [{"carrier": "UA", "delay": 3}, {"delay": None}]
+    assert "HTTP 404, Schema not found" in told[2]["value_error"]
+    assert told[3]["value_error"].startswith("no schema id precedes the value")
+    assert (printed.code, len(told)) == (1, 8)
+    by_id = [path for method, path, _ in registry.asked if method == "GET"]
+    assert by_id == ["/schemas/ids/1", "/schemas/ids/2", "/schemas/ids/9"]  # each once
+    monkeypatch.setenv("SPARKLOG_SCHEMA_REGISTRY", registry.url)
+    assert tell("consume", topic, *READ, *options[:2], "--json").out == printed.out
+    # A registry that does not answer ends the command.
+    registry.fixed["/schemas/ids/1"] = (503, b"")
+    ended = tell("consume", topic, *READ, *options)
+    assert (ended.code, ended.out) == (1, "")
+    assert f"the schema registry refuses {registry.url}/schemas/ids/1: HTTP 503" in ended.err
+
+
+def test_messages_are_decoded_by_the_files_that_a_registry_has(
+    tell: Tell, topic: str, registry: Registry
+) -> None:
+    client = SchemaRegistry(registry.url)
+    order, line = messages()
+    value = order(text="é", base={"text": "b"})
+    written = (
+        ProtobufSerializer(order, client, subject="o")(value),
+        ProtobufSerializer(line, client, subject="o")(line(text="l")),
+        b"\0\0\0\0\2\x02\x08",  # the fifth message of a file with two
+    )
+    tell("topics", "create", topic)
+    tell("produce", topic, "--from-json", stdin="".join(in_base64(value or b"") for value in written))
+    options = ("--value-format", "protobuf", "--schema-registry", registry.url)
+    printed = tell("consume", topic, *READ, *options, "--json")
+    told = [json.loads(line) for line in printed.out.splitlines()]
+    assert [one["value"] for one in told[:2]] == [{"text": "é", "base": {"text": "b"}}, {"text": "l"}]
+    assert told[2]["value_error"] == "the schema has no message [4]"
+    registry.fixed["/schemas/ids/2?format=serialized"] = (200, b'{"schema": "syntax = \\"proto3\\";"}')
+    assert "the schema with id 2 is AVRO, not PROTOBUF" in tell("consume", topic, *READ, *options).err
+    text = b'{"schema": "syntax = \\"proto3\\";", "schemaType": "PROTOBUF"}'
+    registry.fixed["/schemas/ids/2?format=serialized"] = (200, text)
+    assert "does not tell the schema with id 2 as a descriptor" in tell("consume", topic, *READ, *options).err
+    # Files that Google's library does not have.
+    for imported, said in (
+        ("google/protobuf/none.proto", "which Google's library does not have"),
+        ("google/protobuf/../x.proto", "which Google's library does not have"),
+    ):
+        file = descriptor_pb2.FileDescriptorProto(name="x.proto", dependency=[imported])
+        registry.fixed["/schemas/ids/2?format=serialized"] = (
+            200,
+            json.dumps(
+                {"schema": b64encode(file.SerializeToString()).decode(), "schemaType": "PROTOBUF"}
+            ).encode(),
+        )
+        assert said in tell("consume", topic, *READ, *options).err
+
+
+def test_a_file_that_imports_itself_ends(registry: Registry) -> None:
+    file = descriptor_pb2.FileDescriptorProto(name="x.proto", dependency=["x.proto"])
+    registry.register(
+        "x.proto",
+        {
+            "schema": b64encode(file.SerializeToString()).decode(),
+            "schemaType": "PROTOBUF",
+            "references": [{"name": "x.proto", "subject": "x.proto", "version": 1}],
+        },
+    )
+    client = SchemaRegistry(registry.url)
+    assert [one.name for one in file_set(client, 1).file] == ["x.proto", "x.proto"]
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -101,6 +195,11 @@ def test_values_of_protobuf_are_printed_as_json(tell: Tell, topic: str, tmp_path
         ("--value-format", "avro", "--schema", __file__),
         ("--schema", __file__),
         ("--message", "m"),
+        ("--schema-registry", "http://localhost:1"),
+        ("--value-format", "json", "--schema-registry", "http://localhost:1"),
+        ("--value-format", "avro", "--schema", __file__, "--schema-registry", "http://localhost:1"),
+        ("--value-format", "protobuf", "--message", "m", "--schema-registry", "http://localhost:1"),
+        ("--value-format", "avro", "--schema-registry", "localhost:1"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(tell: Tell, options: tuple[str, ...]) -> None:

@@ -1,4 +1,6 @@
-"""A schema registry on loopback, with the part of Confluent's HTTP interface that clients use."""
+"""A schema registry on loopback, with the part of Confluent's HTTP interface that clients use, and messages
+for it.
+"""
 
 import json
 import re
@@ -8,6 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
 from urllib.parse import unquote
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, wrappers_pb2
 
 
 class Registry(ThreadingHTTPServer):
@@ -54,13 +58,24 @@ class Registry(ThreadingHTTPServer):
             return 404, {"error_code": 40403, "message": "Schema not found"}
         return 200, self.schemas[schema_id - 1]
 
+    def by_version(self, subject: str, version: int) -> tuple[int, object]:
+        versions = self.subjects.get(subject, [])
+        if not 0 < version <= len(versions):
+            return 404, {"error_code": 40402, "message": "Version not found"}
+        schema_id = versions[version - 1]
+        return 200, {"subject": subject, "id": schema_id, "version": version, **self.schemas[schema_id - 1]}
+
 
 class _Handler(BaseHTTPRequestHandler):
     server: Registry
 
     def do_GET(self) -> None:
-        found = re.fullmatch(r"/schemas/ids/(\d+)", self.path)
-        self._reply(self.server.by_id(int(found[1])) if found else (404, {}))
+        if found := re.fullmatch(r"/schemas/ids/(\d+)(\?format=serialized)?", self.path):
+            self._reply(self.server.by_id(int(found[1])))
+        elif found := re.fullmatch(r"/subjects/([^/]+)/versions/(\d+)\?format=serialized", self.path):
+            self._reply(self.server.by_version(unquote(found[1]), int(found[2])))
+        else:
+            self._reply((404, {}))
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -96,3 +111,32 @@ def running() -> Iterator[Registry]:
         yield registry
         registry.shutdown()
         thread.join()
+
+
+def messages() -> tuple[Any, Any]:
+    """A message that another file has too, and one within it."""
+    pool = descriptor_pool.DescriptorPool()
+    wrappers = descriptor_pb2.FileDescriptorProto()
+    wrappers_pb2.DESCRIPTOR.CopyToProto(wrappers)
+    pool.Add(wrappers)
+    text = descriptor_pb2.FieldDescriptorProto(
+        name="text", number=1, type="TYPE_STRING", label="LABEL_OPTIONAL"
+    )
+    base = descriptor_pb2.FileDescriptorProto(name="base.proto", package="t", syntax="proto3")
+    base.message_type.add(name="Base").field.append(text)
+    pool.Add(base)
+    order = descriptor_pb2.FileDescriptorProto(
+        name="order.proto",
+        package="t",
+        syntax="proto3",
+        dependency=["base.proto", "google/protobuf/wrappers.proto"],
+    )
+    order.message_type.add(name="First").field.append(text)
+    outer = order.message_type.add(name="Order")
+    outer.field.append(text)
+    outer.field.add(name="base", number=2, type="TYPE_MESSAGE", type_name=".t.Base", label="LABEL_OPTIONAL")
+    outer.nested_type.add(name="Line").field.append(text)
+    pool.Add(order)
+    kinds = (pool.FindMessageTypeByName(name) for name in ("t.Order", "t.Order.Line"))
+    made = tuple(map(message_factory.GetMessageClass, kinds))
+    return made[0], made[1]

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, assert_type
+from typing import assert_type
 
 import pytest
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, wrappers_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,7 +27,7 @@ from sparklog import (
 )
 from sparklog.record.schema_id import message_indexes, prefix_of, schema_id_of
 from tests.properties import examples
-from tests.serializers.schema_registry import Registry, running
+from tests.serializers.schema_registry import Registry, messages, running
 
 FLIGHT = '{"type":"record","name":"Flight","fields":[{"name":"delay","type":"int"}]}'
 WIDER = (
@@ -52,35 +51,6 @@ def stub() -> Iterator[Registry]:
 @pytest.fixture
 def registry(stub: Registry) -> SchemaRegistry:
     return SchemaRegistry(stub.url, timeout_ms=5000)
-
-
-def messages() -> tuple[Any, Any]:
-    """A message that another file has too, and one within it."""
-    pool = descriptor_pool.DescriptorPool()
-    wrappers = descriptor_pb2.FileDescriptorProto()
-    wrappers_pb2.DESCRIPTOR.CopyToProto(wrappers)
-    pool.Add(wrappers)
-    text = descriptor_pb2.FieldDescriptorProto(
-        name="text", number=1, type="TYPE_STRING", label="LABEL_OPTIONAL"
-    )
-    base = descriptor_pb2.FileDescriptorProto(name="base.proto", package="t", syntax="proto3")
-    base.message_type.add(name="Base").field.append(text)
-    pool.Add(base)
-    order = descriptor_pb2.FileDescriptorProto(
-        name="order.proto",
-        package="t",
-        syntax="proto3",
-        dependency=["base.proto", "google/protobuf/wrappers.proto"],
-    )
-    order.message_type.add(name="First").field.append(text)
-    outer = order.message_type.add(name="Order")
-    outer.field.append(text)
-    outer.field.add(name="base", number=2, type="TYPE_MESSAGE", type_name=".t.Base", label="LABEL_OPTIONAL")
-    outer.nested_type.add(name="Line").field.append(text)
-    pool.Add(order)
-    kinds = (pool.FindMessageTypeByName(name) for name in ("t.Order", "t.Order.Line"))
-    made = tuple(map(message_factory.GetMessageClass, kinds))
-    return made[0], made[1]
 
 
 def test_json_is_read_as_it_was_written_and_nothing_stays_nothing() -> None:
