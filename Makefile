@@ -137,6 +137,7 @@ lint: setup
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy
+	@$(PY) -m pyright --warnings
 	@$(PY) -m pytest tests/architecture
 
 bench: setup

@@ -172,8 +172,8 @@ def _delays(by_hour: pd.DataFrame) -> str:
     return _table(
         ("hour", *origins),
         (
-            (f"{hour:02d}:00", *("–" if pd.isna(row[one]) else f"{row[one]:.1f}" for one in origins))
-            for hour, row in delays.iterrows()
+            (f"{hour:02d}:00", *("–" if pd.isna(delay) else f"{delay:.1f}" for delay in row))
+            for hour, *row in delays[origins].itertuples()
         ),
     )
 
