@@ -234,6 +234,9 @@ cdef int read_tags(Program program, Reader* reader, PyObject** values) noexcept:
                 reader.limit = limit
                 break
         else:
+            if reader.unknown_tags_left == 0:
+                return fail(b"too many unknown tagged fields", where(reader))
+            reader.unknown_tags_left -= 1
             reader.position += size
     return 0
 
@@ -278,6 +281,7 @@ cdef tuple decoded(Program program, object buffer, bint whole):
             raise TypeError("the buffer must be of bytes")
         reader.base = reader.position = <const uint8_t*>octets.buf
         reader.limit = reader.base + octets.len
+        reader.unknown_tags_left = 0x7FFFFFFF if whole else REQUEST_UNKNOWN_TAGS_MAX
         reader.allowance = min(<int64_t>octets.len * ALLOWANCE_PER_BYTE + ALLOWANCE_BASE, <int64_t>(ALLOWANCE_MAX if whole else REQUEST_ALLOWANCE_MAX))
         reader.view = <PyObject*>view
         message = checked(read_struct(program, &reader))

@@ -56,6 +56,8 @@ _LIST_COST = 64
 _TEXT_COST = 80
 _VIEW_COST = 256
 _TAG_COST = 64
+REQUEST_UNKNOWN_TAGS_MAX = 1 << 16
+_INT32_MAX = (1 << 31) - 1
 
 
 class Program:
@@ -103,14 +105,15 @@ def _cost(operation: Operation) -> int:
 class _Reader:
     """A position in `view` that never passes `limit`, and the remaining allowance."""
 
-    __slots__ = ("allowance", "limit", "position", "view")
+    __slots__ = ("allowance", "limit", "position", "unknown_tags_left", "view")
 
-    def __init__(self, buffer: Any, allowance_max: int) -> None:
+    def __init__(self, buffer: Any, allowance_max: int, unknown_tags_max: int) -> None:
         self.view = buffer if isinstance(buffer, memoryview) else memoryview(buffer)
         if self.view.itemsize != 1:
             raise TypeError("the buffer must be of bytes")
         self.position = 0
         self.limit = len(self.view)
+        self.unknown_tags_left = unknown_tags_max
         self.allowance = min(self.limit * ALLOWANCE_PER_BYTE + ALLOWANCE_BASE, allowance_max)
 
     def skip(self, size: int) -> int:
@@ -150,7 +153,7 @@ class _Reader:
 
 def decode(program: Program, buffer: Any) -> Any:
     """The message that fills the buffer."""
-    message, position = _decoded(program, buffer, ALLOWANCE_MAX)
+    message, position = _decoded(program, buffer, ALLOWANCE_MAX, _INT32_MAX)
     if position != len(buffer):
         raise ValueError("bytes left over", position)
     return message
@@ -158,11 +161,11 @@ def decode(program: Program, buffer: Any) -> Any:
 
 def decode_prefix(program: Program, buffer: Any) -> tuple[Any, int]:
     """The message at the start of the buffer, and the position after it."""
-    return _decoded(program, buffer, REQUEST_ALLOWANCE_MAX)
+    return _decoded(program, buffer, REQUEST_ALLOWANCE_MAX, REQUEST_UNKNOWN_TAGS_MAX)
 
 
-def _decoded(program: Program, buffer: Any, allowance_max: int) -> tuple[Any, int]:
-    reader = _Reader(buffer, allowance_max)
+def _decoded(program: Program, buffer: Any, allowance_max: int, unknown_tags_max: int) -> tuple[Any, int]:
+    reader = _Reader(buffer, allowance_max, unknown_tags_max)
     message = _read_struct(program, reader)
     return message, reader.position
 
@@ -193,6 +196,10 @@ def _read_tag(program: Program, reader: _Reader, values: list[object]) -> None:
             if reader.position != reader.limit:
                 raise ValueError("tagged field of a wrong size", reader.position)
             reader.limit = outer_limit
+            return
+    if not reader.unknown_tags_left:
+        raise ValueError("too many unknown tagged fields", start)
+    reader.unknown_tags_left -= 1
 
 
 def _read_value(operation: Operation, reader: _Reader) -> Any:

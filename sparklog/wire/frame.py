@@ -27,6 +27,8 @@ GROWTH_BYTES = 64 << 10
 GROWN_IN_PLACE_BYTES = 4 << 20
 """From this size on, the system moves the pages of a growing buffer and copies nothing."""
 GROWTH_BYTES_MAX = 4 << 20
+RECEIVED_BYTES_MAX = 1 << 20
+"""What is received at once of a large frame, in half a millisecond."""
 _ZEROS = bytes(1 << 20)
 
 SPARE_BYTES = 2 << 20
@@ -104,7 +106,7 @@ class Framer:
         if self._wanted:
             if self._own_size == len(self._own):
                 self._grow()
-            return self._own[self._own_size :]
+            return self._own[self._own_size : self._own_size + RECEIVED_BYTES_MAX]
         if self._borrowed is not None:
             self._give_back()
         limit = SMALL_FRAMES_BYTES if self._has_small_frames else len(self._shared)

@@ -227,6 +227,7 @@ class Pump:
         if size == 0:
             connection.close()
             return
+        self._reactor.received_bytes += size
         now = read_clock()
         connection.active_us = now.mono_us
         if connection is not self._heard:

@@ -37,6 +37,8 @@ most as many as the next two numbers say.
 SERVED_PER_TURN: Final = 256
 ENDED_PER_TURN: Final = 32
 """Closing a connection takes 35 us, and one client may end thousands at once."""
+RECEIVED_PER_TURN: Final = 1 << 20
+"""With so many bytes received, a turn calls no other descriptor."""
 SHORT_WAIT_NS: Final = 150_000
 """A wait that ended within this was short: the next one is begun awake."""
 AWAKE_NS: Final = 100_000
@@ -98,6 +100,7 @@ class Reactor:
         self._waited_ns = SHORT_WAIT_NS
         # Descriptors that were ready and not called yet, with the number of turns.
         self._passed_over: dict[int, int] = {}
+        self.received_bytes = 0  # by the connections in this turn
         self._heard: tuple[int, ...] = ()  # descriptors that ended the last few waits, newest first
         self.turns: Histogram | None = None
         """How long the loop worked between two waits; None if that is not measured."""
@@ -163,6 +166,7 @@ class Reactor:
             found.sort(key=lambda one: waited.get(one[0], 0), reverse=True)
         due = [(descriptor, self._ready.get(descriptor), events) for descriptor, events in found]
         served_left, ended_left = SERVED_PER_TURN, ENDED_PER_TURN
+        self.received_bytes = 0
         for descriptor, ready, events in due:
             if ready is None or self._ready.get(descriptor) is not ready:
                 continue
@@ -174,6 +178,8 @@ class Reactor:
                 self._passed_over[descriptor] = waited.get(descriptor, 0) + 1
                 continue
             ready(events)
+            if self.received_bytes >= RECEIVED_PER_TURN:
+                served_left = ended_left = 0
 
     def _wait(self, timeout_s: float | None) -> list[tuple[int, int]]:
         began_ns = time.monotonic_ns()

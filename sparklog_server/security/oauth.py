@@ -25,7 +25,8 @@ from sparklog.model import Instant, Micros
 
 from .sasl import Authenticated, Challenge, SaslRefused, SaslUnavailable, Waiting, Working
 
-TOKEN_BYTES_MAX: Final = 256 << 10
+RESPONSE_BYTES_MAX: Final = 256 << 10
+"""A longer one, and its token, is refused before it is read."""
 _KEYS_MAX: Final = 100
 _WAITING_MAX: Final = 100
 """Conversations that wait for one read of keys. Each holds its token."""
@@ -194,6 +195,8 @@ class OAuthServer:
 
 def parse_response(response: bytes) -> tuple[str, str]:
     """The token and the authorization id of the client's response; raises SaslRefused."""
+    if len(response) > RESPONSE_BYTES_MAX:
+        raise SaslRefused(f"the response has more than {RESPONSE_BYTES_MAX} bytes")
     try:
         match = _RESPONSE.fullmatch(response.decode())
     except UnicodeDecodeError:
@@ -204,8 +207,6 @@ def parse_response(response: bytes) -> tuple[str, str]:
     bearer = _BEARER.fullmatch(pairs.get("auth", ""))
     if bearer is None:
         raise SaslRefused("the response has no bearer token")
-    if len(bearer["token"]) > TOKEN_BYTES_MAX:
-        raise SaslRefused(f"the token has more than {TOKEN_BYTES_MAX} bytes")
     return bearer["token"], match["authzid"] or ""
 
 

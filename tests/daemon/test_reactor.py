@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from sparklog_server.daemon.reactor import SERVED_PER_TURN, Reactor
+from sparklog_server.daemon.reactor import RECEIVED_PER_TURN, SERVED_PER_TURN, Reactor
 
 
 def test_threads_that_end_their_work_while_the_reactor_closes_write_to_no_descriptor_that_is_not_its_own() -> (  # noqa: E501
@@ -69,6 +69,29 @@ def test_descriptors_that_are_always_ready_take_turns_and_posted_calls_are_made(
     for _ in range(4):
         reactor.turn(0)
     assert called == {-1, *range(len(pairs))}
+    reactor.close()
+    for pair in pairs:
+        for one in pair:
+            one.close()
+
+
+def test_after_many_received_bytes_the_others_come_in_the_next_turn() -> None:
+    reactor, called = Reactor(), list[int]()
+    pairs = [socket.socketpair() for _ in range(3)]
+
+    def receive(number: int) -> None:
+        called.append(number)
+        reactor.received_bytes += RECEIVED_PER_TURN // 2
+
+    for number, (ours, theirs) in enumerate(pairs):
+        reactor.watch(ours.fileno(), lambda _, number=number: receive(number))
+        theirs.send(b"x")
+    reactor.turn(0)
+    first = [*called]
+    assert len(first) == 2
+    reactor.turn(0)
+    assert set(called) == {0, 1, 2}
+    assert called[2] not in first  # the one that has waited precedes them
     reactor.close()
     for pair in pairs:
         for one in pair:

@@ -150,6 +150,20 @@ def test_records_are_views_of_the_buffer_and_pass_through_as_chunks(kernel: Modu
     assert (len(view), buffer[2]) == (1000, ord("x"))
 
 
+@pytest.mark.parametrize("kernel", kernels(), ids=lambda kernel: kernel.__name__.rpartition("_")[2])
+def test_a_request_has_a_limited_number_of_unknown_tags(kernel: ModuleType) -> None:
+    """A reply of a newer broker may have one for each of many partitions."""
+    program = schema.flatten(Batch, 0, is_flexible=True, kernel=kernel)
+    message, most = b"\0\0\0\0\3", reference.REQUEST_UNKNOWN_TAGS_MAX
+    whole = message + b"\x80\x80\4" + b"\1\0" * most
+    assert kernel.decode_prefix(program, whole) == (Batch(None, 3), len(whole))
+    more = message + b"\x81\x80\4" + b"\1\0" * (most + 1)
+    assert kernel.decode(program, more) == Batch(None, 3)
+    with pytest.raises(ValueError, match="too many unknown tagged fields") as refused:
+        kernel.decode_prefix(program, more)
+    assert refused.value.args[1] == len(more)
+
+
 class Batch(Message):
     versions = schema.Versions(0, 0, flexible=0)
 

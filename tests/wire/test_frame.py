@@ -178,9 +178,10 @@ def starved(size: int) -> list[bytes]:
     framer = Framer(frame_bytes_max=1 << 30)
     octets = framed(b"x" * (GROWN_IN_PLACE_BYTES + size))
     feed(framer, octets[:size], piece=1 << 20)
-    room = len(framer.buffer())
-    feed(framer, octets[size : size + room], piece=room)
-    held, limits = framer.held_bytes, resource.getrlimit(resource.RLIMIT_AS)
+    framer.buffer()
+    held = framer.held_bytes
+    feed(framer, octets[size:held], piece=1 << 20)
+    limits = resource.getrlimit(resource.RLIMIT_AS)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 20), limits[1]))
     hoard: list[bytearray] = []  # the heap's, too
@@ -190,4 +191,4 @@ def starved(size: int) -> list[bytes]:
         framer.buffer()
     resource.setrlimit(resource.RLIMIT_AS, limits)
     assert held <= framer.held_bytes <= held + (2 << 20)
-    return feed(framer, octets[size + room :], piece=1 << 30)
+    return feed(framer, octets[held:], piece=1 << 20)
