@@ -28,6 +28,7 @@ from sparklog_server.daemon import (
     line_bounds,
     logs,
     newcomers,
+    reactor,
 )
 from sparklog_server.log import ballast, cuts, producer_state, validate
 from sparklog_server.replica import replica_moves as moving
@@ -175,7 +176,12 @@ REQUESTS = [
         "A larger frame before authentication closes the connection.",
     ),
     Limit("bytes of one SCRAM message", "Authentication fails.", scram_messages.MESSAGE_BYTES_MAX),
-    Limit("bytes of one OAuth token", "Authentication fails.", oauth.TOKEN_BYTES_MAX),
+    Limit("bytes of one OAuth token with its parameters", "Authentication fails.", oauth.RESPONSE_BYTES_MAX),
+    Limit(
+        "unknown tagged fields of one request",
+        "The connection is closed.",
+        codec_reference.REQUEST_UNKNOWN_TAGS_MAX,
+    ),
     Limit(
         "sparklog.session.in.flight.max", "The broker stops reading the session until requests are answered."
     ),
@@ -187,6 +193,11 @@ REQUESTS = [
         "small requests of one session in a turn of the event loop",
         "The others wait for the next turn.",
         reply_sender.SESSION_TURN_BYTES // reply_sender.ANSWER_BYTES_MIN,
+    ),
+    Limit(
+        "bytes received in a turn of the event loop",
+        "The other connections come in the next turn, before those that were received from.",
+        reactor.RECEIVED_PER_TURN,
     ),
     Limit("fetch.max.bytes", "A Fetch reply ends there, after at least one batch."),
     Limit("max.request.partition.size.limit", "DescribeTopicPartitions continues in the next request."),
