@@ -7,7 +7,7 @@ docs/client-settings.md   every setting of the Python client
 docs/spark-options.md     every option of format("sparklog")
 docs/commands.md          every command and option
 docs/metrics.md           every metric of /metrics
-docs/protocol.md          every API with its versions, and what is not supported
+docs/protocol.md          every API with its versions, those that clients use, and what is not supported
 conf/grafana/*.json       the boards for Grafana
 """
 

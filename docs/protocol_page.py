@@ -1,15 +1,19 @@
-"""The page of the protocol, made from the tables of APIs and of settings without effect."""
+"""The page of the protocol, made from the tables of APIs and of settings without effect, and from the
+record of the versions that clients use.
+"""
 
+import datetime
 import re
 import tomllib
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypedDict, cast
 
 from sparklog.wire.api_keys import API_BY_KEY, CONTROLLER_ONLY, ON_CONTROLLERS, Api
 from sparklog_server.broker.dispatch import SERVED, TELEMETRY_APIS
 from sparklog_server.config.without_effect import KEYS as KEYS_WITHOUT_EFFECT
 
 PROJECT: Final = Path(__file__).resolve().parent.parent
+RECORD: Final = PROJECT / "docs" / "clients.toml"
 
 HEAD = """\
 # Protocol
@@ -26,26 +30,57 @@ CLIENTS_HEAD = """
 | client | version | what the tests do with it |
 |---|---|---|"""
 
+USED_HEAD = """
+## Versions that clients use
+
+`python -m tests.compatibility.used_versions` runs each client against a broker of its own, which counts requests by API and version. The
+client writes, reads, joins groups, commits and aborts transactions, and administers topics, settings and groups, as far as it can. Spark's
+connector reads and writes only; for Java, Kafka's command-line tools are run. A cell has the lowest and the highest version; a dash
+means that the client sent no such request in this work.
+"""  # noqa: E501
+
+
+class Client(NamedTuple):
+    """A client that the tests run: its section in the record, its name, version or the package of
+    `pyproject.toml` that has it, and use.
+    """
+
+    section: str
+    name: str
+    version: str
+    use: str
+
+
+class Recorded(TypedDict):
+    """What `tests.compatibility.used_versions` found of a client: by API, the lowest and highest version."""
+
+    version: str
+    date: datetime.date
+    apis: dict[str, tuple[int, int]]
+
+
 _LIVE: Final = (
     "produce, consume, both group protocols, transactions, administration, TLS, every SASL mechanism"
 )
 CLIENTS: Final = (
-    ("librdkafka through confluent-kafka", "confluent-kafka", _LIVE),
-    ("aiokafka", "aiokafka", "produce, consume, classic groups, TLS, SASL"),
-    ("kafka-python", "kafka-python", "produce, consume, classic groups, TLS, SASL"),
-    ("kafkajs", "2.2.4", "produce, consume, classic groups, TLS, SASL"),
-    (
+    Client("librdkafka", "librdkafka through confluent-kafka", "confluent-kafka", _LIVE),
+    Client("aiokafka", "aiokafka", "aiokafka", "produce, consume, classic groups, TLS, SASL"),
+    Client("kafka-python", "kafka-python", "kafka-python", "produce, consume, classic groups, TLS, SASL"),
+    Client("kafkajs", "kafkajs", "2.2.4", "produce, consume, classic groups, TLS, SASL"),
+    Client(
+        "Java",
         "Kafka's Java clients and tools",
         "4.3.1",
         "produce, consume, groups, transactions; Kafka's command-line tools",
     ),
-    (
+    Client(
+        "Spark",
         "Spark's Kafka connector",
         "that of Spark 4.2",
         'batch and streaming reads and writes, compared with `format("sparklog")`',
     ),
+    Client("sparklog", "sparklog's Python clients", "this release", _LIVE),
 )
-"""Name, version or the package of `pyproject.toml` that has it, and use."""
 
 UNSUPPORTED_HEAD = """
 ## What is not supported
@@ -120,7 +155,9 @@ def page() -> str:
     """The text of docs/protocol.md."""
     rows = [_row(api) for api in API_BY_KEY.values()]
     missing = [f"| {row.feature} | {row.kip} | {row.seen} |" for row in MISSING]
-    return "\n".join([HEAD, *rows, CLIENTS_HEAD, *_clients(), UNSUPPORTED_HEAD, *missing, ""])
+    return "\n".join(
+        [HEAD, *rows, CLIENTS_HEAD, *_clients(), USED_HEAD, *_used(), UNSUPPORTED_HEAD, *missing, ""]
+    )
 
 
 def _row(api: Api) -> str:
@@ -136,4 +173,32 @@ def _clients() -> list[str]:
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text())
     pins = (re.fullmatch(r"([\w-]+)(.*)", pin) for pin in project["project"]["optional-dependencies"]["dev"])
     versions = {pin[1]: pin[2] for pin in pins if pin is not None}
-    return [f"| {name} | {versions.get(version, version)} | {use} |" for name, version, use in CLIENTS]
+    return [f"| {one.name} | {versions.get(one.version, one.version)} | {one.use} |" for one in CLIENTS]
+
+
+def recorded() -> dict[str, Recorded]:
+    """The record by section."""
+    return cast("dict[str, Recorded]", tomllib.loads(RECORD.read_text()))
+
+
+def _used() -> list[str]:
+    record = recorded()
+    columns = [record[one.section] for one in CLIENTS]
+    rows = [
+        ["API", *(f"{one.section} {record[one.section]['version']}" for one in CLIENTS)],
+        ["---"] * (1 + len(CLIENTS)),
+        ["measured on", *(str(column["date"]) for column in columns)],
+        *(
+            [api.name, *(_range(column["apis"].get(api.name)) for column in columns)]
+            for api in API_BY_KEY.values()
+            if any(api.name in column["apis"] for column in columns)
+        ),
+    ]
+    return [f"| {' | '.join(row)} |" for row in rows]
+
+
+def _range(versions: tuple[int, int] | None) -> str:
+    if versions is None:
+        return "–"
+    low, high = versions
+    return str(low) if low == high else f"{low}–{high}"

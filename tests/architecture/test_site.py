@@ -9,6 +9,7 @@ import pytest
 
 from docs import protocol_page
 from docs.site import linked
+from sparklog.wire.api_keys import API_BY_KEY
 from tests.tools import PROJECT
 
 CODE_ADDRESSES = re.compile(r'<(?:script|link|img|iframe)[^>]*(?:src|href)="(?:https?:)?//[^"]+')
@@ -51,6 +52,19 @@ def test_a_link_leads_to_its_page_or_names_the_file(source: str, written: str, s
 
 def test_what_is_not_supported_agrees_with_the_tables_of_apis_and_settings() -> None:
     assert protocol_page.contradictions() == []
+
+
+def test_the_record_of_used_versions_has_the_clients_of_the_page_and_lies_within_what_is_served() -> None:
+    record = protocol_page.recorded()
+    assert set(record) == {client.section for client in protocol_page.CLIENTS}
+    served = {api.name: range(api.since, api.until + 1) for api in API_BY_KEY.values()}
+    beyond = [
+        (name, api, low, high)
+        for name, client in record.items()
+        for api, (low, high) in client["apis"].items()
+        if not served[api].start <= low <= high < served[api].stop
+    ]
+    assert beyond == []
 
 
 def test_words_are_spelled_as_the_dictionary_has_them() -> None:
