@@ -174,6 +174,6 @@ manylinux: $(TOOLS)/.installed
 	@rm -rf build/lib* build/bdist* build/temp* build/manylinux
 	@CC='$(ZIG)' LDSHARED='$(ZIG) -shared' ZIG_GLOBAL_CACHE_DIR='$(CURDIR)/build/zig' \
 	 $(TOOLS)/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w build/manylinux .
-	@PATH="$(CURDIR)/$(TOOLS)/bin:$$PATH" $(TOOLS)/bin/auditwheel --quiet repair --plat manylinux_2_28_x86_64 -w dist build/manylinux/*.whl 2>&1
+	@PATH="$(CURDIR)/$(TOOLS)/bin:$$PATH" $(TOOLS)/bin/auditwheel repair --plat manylinux_2_28_x86_64 -w dist build/manylinux/*.whl >build/auditwheel.log 2>&1 || { cat build/auditwheel.log >&2; exit 1; }
 	@SPARKLOG_PURE=1 $(TOOLS)/bin/python -c 'from setuptools.build_meta import build_sdist; build_sdist("dist")' >build/sdist.log 2>&1 || { cat build/sdist.log >&2; exit 1; }
 	@ls -l dist

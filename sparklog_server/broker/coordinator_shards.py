@@ -198,6 +198,10 @@ class CoordinatorShards:
         count = self.partition_count
         return partition_for(key, count) if count else None
 
+    def shard_wanted(self, key: str) -> int:
+        """The partition that will keep a key, if the topic is made as it is asked for."""
+        return partition_for(key, self.topic_wanted.topics[0].num_partitions)
+
     def leader_epoch(self, key: str) -> LeaderEpoch:
         """The epoch in which the partition of a key is led."""
         return self._partitions[partition_for(key, self.partition_count)].leader_epoch

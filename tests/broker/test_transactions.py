@@ -85,8 +85,6 @@ def test_a_newer_producer_ends_what_the_older_had_open_and_fences_it(world: Worl
     assert log_end(world, new.client) == 1
     assert old.add(1) == [ErrorCode.PRODUCER_FENCED]
     assert old.add(1, version=1) == [ErrorCode.INVALID_PRODUCER_EPOCH]
-    assert old.add_offsets("g", version=1) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert ask_coordinator(world, old.client, "g") is NONE
     assert old.add_offsets("g") is ErrorCode.PRODUCER_FENCED
     assert old.add_offsets("g", version=1) is ErrorCode.INVALID_PRODUCER_EPOCH
     assert old.end(commit=True) is ErrorCode.PRODUCER_FENCED
@@ -94,6 +92,18 @@ def test_a_newer_producer_ends_what_the_older_had_open_and_fences_it(world: Worl
     assert old.init(keep=True) is ErrorCode.PRODUCER_FENCED
     assert old.init(keep=True, version=3) is ErrorCode.INVALID_PRODUCER_EPOCH
     assert new.add(0) == [NONE]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_offsets_are_added_before_the_topic_of_groups_exists(world: World, commit: bool) -> None:
+    """As in Kafka: kafkajs asks for the group's coordinator afterwards, and takes a refusal for final."""
+    producer = ready(world, "a")
+    assert producer.add_offsets("g") is NONE
+    assert producer.end(commit=commit) is NONE
+    assert ask_coordinator(world, producer.client, "g") is NONE
+    assert producer.add_offsets("g") is NONE
+    assert producer.end(commit=commit) is NONE
+    assert producer.state() == ("CompleteCommit" if commit else "CompleteAbort")
 
 
 def test_one_partition_that_is_not_there_keeps_the_others_out(world: World) -> None:
@@ -121,7 +131,7 @@ def test_brokers_ask_for_many_transactions_at_once_and_may_only_verify(world: Wo
 
 def test_offsets_of_a_group_become_part_of_a_transaction(world: World) -> None:
     producer = ready(world, "a")
-    assert producer.add_offsets("g") is ErrorCode.COORDINATOR_NOT_AVAILABLE  # and the topic is on its way
+    assert producer.add_offsets("g") is NONE  # and the topic is on its way
     assert producer.add_offsets("g") is NONE
     assert [topic.topic for topic in describe(world, producer.client, "a")[0].topics] == [
         "__consumer_offsets"

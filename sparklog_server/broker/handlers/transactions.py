@@ -138,11 +138,13 @@ def add_offsets_to_txn(
         return refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if not request.transactional_id:
         return refusal(ErrorCode.INVALID_REQUEST)
-    shard = context.groups.shard_of(request.group_id)
+    groups = context.groups
+    shard = groups.shard_of(request.group_id)
     if shard is None:
-        make_topic(context, context.groups, now)
-        return refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    partition = TopicPartition(context.groups.topic, shard)
+        # As in Kafka, the partition is known before the topic exists; clients look for the group afterwards.
+        make_topic(context, groups, now)
+        shard = groups.shard_wanted(request.group_id)
+    partition = TopicPartition(groups.topic, shard)
     command = AddOffsets(request.transactional_id, request.producer_id, request.producer_epoch, partition)
     shards = context.transactions.shards
     return ask_shard(
