@@ -18,7 +18,7 @@ help:
 	@echo 'make test       all tests but the long ones'
 	@echo 'make test-long  whole matrices, many seeds and random examples (SEEDS=n FROM=m WORLD=raft|cluster|replica for that simulation only)'
 	@echo 'make spark-versions  try the wheel with Spark 4.0 to 4.3, each in an environment of its own (VERSIONS="4.0 4.3" to choose)'
-	@echo 'make lint       ruff, mypy strict, the layer and determinism tests'
+	@echo 'make lint       ruff, mypy strict, pyright for the examples, the layer and determinism tests'
 	@echo 'make bench      every benchmark, tables and JSON (BENCH="produce fetch -- --against kafka" to choose)'
 	@echo 'make fuzz       random examples, 10^6 requests to one broker, then bent bytes until interrupted (EXAMPLES= REQUESTS= SECONDS= for less)'
 	@echo 'make docs       write what is generated from the code, check spelling and links, and build the site into build/site'

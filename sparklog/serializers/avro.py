@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 from sparklog.errors import DecodeError, SettingsError
 from sparklog.record.schema_id import SIZE, is_prefixed, prefix_of, schema_id_of
-from sparklog.serializers.registry import RegistryError, SchemaRegistry
+from sparklog.serializers.registry import RegistryError, SchemaRegistry, keep
 
 Schema = str | Mapping[str, Any]
 
@@ -103,10 +103,8 @@ class AvroDeserializer:
     def _writer(self, registry: SchemaRegistry, schema_id: int) -> Any:
         found = self._writers.get(schema_id)
         if found is None:
-            made = parsed(whole_schema(registry, schema_id))
-            while len(self._writers) >= KEPT_MAX:
-                self._writers.pop(next(iter(self._writers)), None)
-            found = self._writers[schema_id] = made
+            found = parsed(whole_schema(registry, schema_id))
+            keep(self._writers, schema_id, found, KEPT_MAX)
         return found
 
 

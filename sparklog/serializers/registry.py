@@ -13,11 +13,13 @@ import urllib.request
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from http.client import HTTPException
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from sparklog.client.http_replies import LOCAL_HOSTS, NoRedirect, body_of, object_of
 from sparklog.errors import SettingsError, SparklogError
 
+K = TypeVar("K")
+V = TypeVar("V")
 SchemaType = Literal["AVRO", "JSON", "PROTOBUF"]
 
 KEPT_MAX: Final = 1000
@@ -117,7 +119,7 @@ class SchemaRegistry:
         if found is None:
             told = self._call(_path("schemas", "ids", str(schema_id)), None)
             found = _registered(told, schema_id)
-            _keep(self._by_id, schema_id, found)
+            keep(self._by_id, schema_id, found, KEPT_MAX)
         return found
 
     def descriptor_by_id(self, schema_id: int) -> RegisteredSchema:
@@ -146,7 +148,7 @@ class SchemaRegistry:
             path = _path("subjects", subject, *([place] if place else []))
             told = self._call(path, _body_of(schema, schema_type, references))
             found = _number(told, "id")
-            _keep(self._ids, key, found)
+            keep(self._ids, key, found, KEPT_MAX)
         return found
 
     def _call(self, path: str, body: Mapping[str, object] | None) -> dict[str, Any]:
@@ -236,8 +238,9 @@ def _number(told: Mapping[str, Any], name: str) -> int:
     return number
 
 
-def _keep(kept: dict[Any, Any], key: object, value: object) -> None:
-    while len(kept) >= KEPT_MAX:
+def keep(kept: dict[K, V], key: K, value: V, most: int) -> None:
+    """Add what was found, and give up the oldest beyond `most`."""
+    while len(kept) >= most:
         kept.pop(next(iter(kept)), None)
     kept[key] = value
 

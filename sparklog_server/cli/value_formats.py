@@ -8,6 +8,7 @@ it is, with a line on stderr.
 import json
 import os
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -84,14 +85,25 @@ def values_of(
     if (message is not None) != (format_ == "protobuf" and schema is not None):
         needs = "needs --message NAME" if message is None else "has no --message"
         raise click.UsageError(f"--value-format {format_} {needs}")
+    if format_ != "json":
+        _require_library(format_)
     if registry is not None:
         return Values(format_, _by_registry(registry, format_))
     return Values(format_, _json if schema is None else _by_schema(Path(schema), message))
 
 
+def _require_library(format_: str) -> None:
+    try:
+        import_module("fastavro" if format_ == "avro" else "google.protobuf.message")
+    except ImportError:
+        raise SettingsError(
+            "--value-format needs Avro and Protobuf: pip install 'sparklog[formats]'"
+        ) from None
+
+
 def _by_registry(url: str, format_: str) -> Decode:
     """Each value by the schema of its id. RegistryUnavailable, if no registry answers, ends the command."""
-    from sparklog.serializers.registry import RegistryError, RegistryUnavailable, SchemaRegistry
+    from sparklog.serializers.registry import RegistryError, RegistryUnavailable, SchemaRegistry, keep
 
     registry = SchemaRegistry(
         url.split(","), username=os.environ.get(USERNAME), password=os.environ.get(PASSWORD)
@@ -111,9 +123,7 @@ def _by_registry(url: str, format_: str) -> Decode:
                 raise
             except (RegistryError, SettingsError) as error:
                 found = str(error)
-            while len(kept) >= KEPT_MAX:
-                kept.pop(next(iter(kept)))
-            kept[value[:start]] = found
+            keep(kept, value[:start], found, KEPT_MAX)
         if isinstance(found, str):
             raise ValueError(found)
         return found(value)
@@ -148,12 +158,7 @@ def _decode_of(schema: bytes, message: str) -> Decode:
     """The decoder of an Avro schema, or of a message of a descriptor set."""
     from sparklog_server.console.schemas import decoder
 
-    try:
-        decode = decoder(schema, message)
-    except ImportError:
-        raise SettingsError(
-            "--value-format needs Avro and Protobuf: pip install 'sparklog[formats]'"
-        ) from None
+    decode = decoder(schema, message)
 
     def decoded(value: bytes) -> object:
         told: object = json.loads(decode(value)[1], parse_constant=_as_text)

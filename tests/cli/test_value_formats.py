@@ -2,6 +2,7 @@
 
 import io
 import json
+import sys
 from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
@@ -156,10 +157,7 @@ def test_messages_are_decoded_by_the_files_that_a_registry_has(
     registry.fixed["/schemas/ids/2?format=serialized"] = (200, text)
     assert "does not tell the schema with id 2 as a descriptor" in tell("consume", topic, *READ, *options).err
     # Files that Google's library does not have.
-    for imported, said in (
-        ("google/protobuf/none.proto", "which Google's library does not have"),
-        ("google/protobuf/../x.proto", "which Google's library does not have"),
-    ):
+    for imported in ("google/protobuf/none.proto", "google/protobuf/../x.proto"):
         file = descriptor_pb2.FileDescriptorProto(name="x.proto", dependency=[imported])
         registry.fixed["/schemas/ids/2?format=serialized"] = (
             200,
@@ -167,7 +165,22 @@ def test_messages_are_decoded_by_the_files_that_a_registry_has(
                 {"schema": b64encode(file.SerializeToString()).decode(), "schemaType": "PROTOBUF"}
             ).encode(),
         )
-        assert said in tell("consume", topic, *READ, *options).err
+        refused = tell("consume", topic, *READ, *options).err
+        assert f"{imported}, which Google's library does not have" in refused
+
+
+@pytest.mark.parametrize(
+    ("format_", "library"), [("avro", "fastavro"), ("protobuf", "google.protobuf.message")]
+)
+@pytest.mark.parametrize("schema", [("--schema", __file__), ("--schema-registry", "http://localhost:1")])
+def test_a_missing_library_ends_the_command(
+    tell: Tell, monkeypatch: pytest.MonkeyPatch, format_: str, library: str, schema: tuple[str, str]
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    message = ("--message", "m") if (format_, schema[0]) == ("protobuf", "--schema") else ()
+    ended = tell("consume", "t", "--value-format", format_, *schema, *message)
+    assert (ended.code, ended.out) == (2, "")
+    assert "pip install 'sparklog[formats]'" in ended.err
 
 
 def test_a_file_that_imports_itself_ends(registry: Registry) -> None:
