@@ -139,6 +139,20 @@ def test_a_handshake_whose_time_is_over_counts_until_its_job_has_ended_and_costs
     assert under.reasons == ["not finished within sparklog.ssl.handshake.timeout.ms"]
 
 
+@pytest.mark.parametrize("under", [-1], indirect=True)
+def test_many_handshakes_whose_time_is_over_end_over_several_turns(
+    under: Under, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SWEPT_PER_TURN", 2)
+    clients = [under.connect(f"10.0.0.{number}") for number in range(5)]
+    left = []
+    while under.chores:
+        under.chores.pop()()
+        left.append(len(under.handshakes))
+    assert left == [3, 1, 0]
+    assert all(map(is_closed, clients))
+
+
 def test_a_storm_of_handshakes_whose_jobs_wait_does_not_exceed_the_bound(
     under: Under, monkeypatch: pytest.MonkeyPatch
 ) -> None:

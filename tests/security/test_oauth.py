@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from sparklog.client.sasl.machines import OAuthMachine
 from sparklog.model import Instant, Micros, Millis
 from sparklog_server.security.oauth import (
+    RESPONSE_BYTES_MAX,
     KeyReads,
     Keys,
     KeysRead,
@@ -212,9 +213,12 @@ def test_a_token_of_a_megabyte_is_refused_before_it_is_read() -> None:
         b"n,a=" + b"x" * 500_000 + b",\x01\x01",
         b"n,,\x01" + b"a=b\x01" * 120_000 + b"\x01",
         b"n,a=" + b"=2C" * 150_000,
+        b"n,a=" + b"x" * 250_000 + b",\x01\x01",
+        b"n,,\x01" + b"a=b\x01" * 60_000 + b"\x01",
+        b"n,a=" + b"=2C" * 80_000,
     ],
 )
-def test_a_response_of_half_a_megabyte_takes_bounded_memory(response: bytes) -> None:
+def test_a_response_of_up_to_half_a_megabyte_takes_bounded_memory(response: bytes) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(SaslRefused):
@@ -249,6 +253,13 @@ def test_other_claims_can_name_the_user_and_the_groups() -> None:
 def test_bytes_that_are_no_response_are_refused(response: bytes) -> None:
     with pytest.raises(SaslRefused):
         parse_response(response)
+
+
+def test_a_response_is_read_up_to_its_bound() -> None:
+    token = "t" * (RESPONSE_BYTES_MAX - len(b"n,,\x01auth=Bearer \x01\x01"))
+    assert parse_response(f"n,,\x01auth=Bearer {token}\x01\x01".encode()) == (token, "")
+    with pytest.raises(SaslRefused, match=f"has more than {RESPONSE_BYTES_MAX} bytes"):
+        parse_response(f"n,,\x01auth=Bearer {token}t\x01\x01".encode())
 
 
 @given(st.binary(max_size=100))

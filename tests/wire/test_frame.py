@@ -14,6 +14,7 @@ from sparklog.wire.frame import (
     GROWN_IN_PLACE_BYTES,
     GROWTH_BYTES,
     RECEIVE_BUFFER_BYTES,
+    RECEIVED_BYTES_MAX,
     SMALL_FRAMES_BYTES,
     SPARE_BYTES,
     SPARES_MAX,
@@ -86,6 +87,19 @@ def test_a_stream_of_small_frames_receives_few_at_once() -> None:
         feed(framer, framed(*bodies), piece=1 << 20)
     small, large = SMALL_FRAMES_BYTES, RECEIVE_BUFFER_BYTES
     assert rooms == [small, small, large, small, large]
+
+
+def test_a_large_frame_is_received_in_limited_pieces() -> None:
+    framer = Framer(frame_bytes_max=100 << 20)
+    octets, arrived, rooms, frames = framed(b"x" * (16 << 20)), 0, [], []
+    while not frames:
+        buffer = framer.buffer()
+        rooms.append(len(buffer))
+        part = octets[arrived : arrived + len(buffer)]
+        buffer[: len(part)] = part
+        arrived += len(part)
+        frames = framer.received(len(part))
+    assert max(rooms) == RECEIVED_BYTES_MAX
 
 
 def test_an_announced_length_costs_no_memory_until_its_bytes_arrive() -> None:
