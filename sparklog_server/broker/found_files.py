@@ -79,7 +79,7 @@ class FoundFiles:
                     f"{directory}/{PARTITION_METADATA_FILE}",
                     "it is rewritten with the topic id from the metadata",
                 )
-            if not log.epochs.is_saved and log.epochs.entries and not self._holds_epochs(directory, log):
+            if not log.epochs.is_saved and log.epochs.entries and not self._holds_epochs(at, log):
                 effect = "missing or damaged: epochs are rebuilt from the batches"
                 self._tell("file-rebuilt", at, f"{directory}/{EPOCH_FILE}", effect)
             snapshot = self._newest_snapshots.get(at)
@@ -173,17 +173,21 @@ class FoundFiles:
                 "file-missing", at, f"{directory}/{name}", "it is rebuilt from the log, or from the metadata"
             )
 
-    def _holds_epochs(self, directory: str, log: PartitionLog) -> bool:
-        """Whether the file has the epochs of the log beside those that begin at its end: their leader was
-        elected and wrote no record.
+    def _holds_epochs(self, at: TopicPartition, log: PartitionLog) -> bool:
+        """Whether the file has the epochs of the log that it must have: those with records below the recovery
+        point, after a clean stop all with records. Later ones are saved with the next sync.
         """
+        content = self._disk.read(f"{self._path}/{at}/{EPOCH_FILE}")
         try:
-            held = LeaderEpochCache.parse(self._disk.read(f"{directory}/{EPOCH_FILE}") or b"")
+            held = LeaderEpochCache() if content is None else LeaderEpochCache.parse(content)
         except CheckpointCorrupt:
             return False
-        held.truncate_end(log.log_end_offset)
+        recovery_point = self._offsets.get(RECOVERY_POINT_FILE, {}).get(at, 0)
+        due = log.log_end_offset if self._was_clean else min(recovery_point, log.log_end_offset)
         held.truncate_start(log.log_start_offset)
-        return held.entries == log.epochs.entries
+        return [entry for entry in held.entries if entry[1] < due] == [
+            entry for entry in log.epochs.entries if entry[1] < due
+        ]
 
     def _check_offsets(self, at: TopicPartition, log: PartitionLog) -> None:
         """The entries of a checkpoint for records that the log does not have."""

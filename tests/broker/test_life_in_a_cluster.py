@@ -163,6 +163,26 @@ def test_a_leader_epoch_that_has_no_record_yet_is_not_told_as_damage() -> None:
     assert len([line for line in node.trace if line.startswith("file-rebuilt partition=t-0")]) == 1
 
 
+def test_a_leader_epoch_that_was_not_synced_before_a_kill_is_not_told_as_damage() -> None:
+    cluster, leader = formed()
+    topic = CreatableTopic(name="t", num_partitions=1, replication_factor=3)
+    leader.connect().send(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 7, CreateTopicsResponse)
+    cluster.run_until(lambda: all("t" in quorum.image.topics_by_name for quorum in cluster.quorums))
+    node = cluster.nodes[leader.running._quorum.image.topics_by_name["t"].partitions[0].leader]
+    client = node.connect()
+    records = bytes(build_batch([(None, b"a", (), 0)]))
+    client.send(produce("t", records, acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse)
+    cluster.run_until(lambda: bool(client.replies))
+    assert node.disk.read("/data/t-0/leader-epoch-checkpoint") is None
+    for damage, told in ((None, 0), (b"0\n1\n0 x\n", 1)):
+        node.kill(is_power_cut=False)
+        if damage is not None:
+            node.disk.write("/data/t-0/leader-epoch-checkpoint", damage)
+        node.start()
+        cluster.run_until(lambda: cluster.leader is not None and cluster.is_ready)
+        assert len([line for line in node.trace if line.startswith("file-")]) == told
+
+
 def test_a_killed_broker_is_fenced_at_once() -> None:
     cluster, leader = formed()
     number, killed = next((number, node) for number, node in cluster.nodes.items() if node is not leader)
