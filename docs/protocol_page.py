@@ -71,7 +71,8 @@ CLIENTS: Final = (
         "Java",
         "Kafka's Java clients and tools",
         "4.3.1",
-        "produce, consume, groups, transactions; Kafka's command-line tools",
+        "produce, consume, groups, transactions; command-line tools; Streams with the classic group "
+        "protocol, Connect and MirrorMaker, exactly once while nodes are killed",
     ),
     Client(
         "Spark",

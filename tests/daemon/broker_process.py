@@ -147,9 +147,9 @@ def fetch_frame(topic: str, *, max_wait_ms: int = 0) -> bytes:
     return frame
 
 
-def wait_until(is_so: Callable[[], bool]) -> None:
-    """Return when the claim holds; fails after the usual patience."""
-    deadline_s = time.monotonic() + PATIENCE_S
+def wait_until(is_so: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
+    """Return when the claim holds; fails after `patience_s`."""
+    deadline_s = time.monotonic() + patience_s
     while not is_so():
         assert time.monotonic() < deadline_s
         select.select([], [], [], 0.01)
