@@ -90,7 +90,7 @@ def list_groups(caller: Caller, *, states: Iterable[str], types: Iterable[str]) 
         return caller.ask(request, ListGroupsResponse, deadline, lambda reply: [reply.error_code], node=node)
 
     found = {
-        GroupListing(told.group_id, told.group_type, told.group_state, told.protocol_type)
+        GroupListing(told.group_id, told.group_type.capitalize(), told.group_state, told.protocol_type)
         for reply in caller.of_brokers(ask, deadline).values()
         for told in reply.groups
     }

@@ -9,6 +9,7 @@ from sparklog.wire.messages.fetch import FetchResponse
 from sparklog.wire.messages.find_coordinator import FindCoordinatorResponse
 from sparklog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from sparklog.wire.messages.join_group import JoinGroupResponse
+from sparklog.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from sparklog.wire.messages.offset_commit import OffsetCommitResponse
 from sparklog_server.coordinator.placement import OFFSETS_TOPIC, partition_for
 from tests.broker.groups import (
@@ -242,3 +243,36 @@ def test_the_first_member_waits_for_others_in_a_cluster_of_one_only_if_the_delay
     assert len(client.replies) == (0 if is_delayed else 1)
     world.settle(3000)
     assert [reply.error_code for reply in client.replies] == [ErrorCode.NONE]
+
+
+@pytest.mark.parametrize(("version", "name"), [(6, ""), (7, None), (9, None)])
+@pytest.mark.parametrize(
+    ("session_timeout_ms", "member_id", "code"),
+    [
+        (1, "", ErrorCode.INVALID_SESSION_TIMEOUT),
+        (10_000, "unknown", ErrorCode.UNKNOWN_MEMBER_ID),
+        (10_000, "", ErrorCode.MEMBER_ID_REQUIRED),
+    ],
+)
+def test_a_refused_join_names_no_protocol(
+    version: int, name: str | None, session_timeout_ms: int, member_id: str, code: ErrorCode
+) -> None:
+    world = started()
+    client = world.node.connect()
+    assert ask_coordinator(world, client, "g") is ErrorCode.NONE
+    request = join("g", member_id)
+    request.session_timeout_ms = session_timeout_ms
+    answer = world.ask(client, request, version, JoinGroupResponse)
+    assert isinstance(answer, JoinGroupResponse)
+    assert (answer.error_code, answer.protocol_name, answer.generation_id) == (code, name, -1)
+
+
+def test_a_listed_group_has_its_type_in_lower_case() -> None:
+    world = started()
+    client = world.node.connect()
+    assert ask_coordinator(world, client, "g") is ErrorCode.NONE
+    assert ask_commit(world, client, "g", 5) is ErrorCode.NONE
+    for types in ([], ["classic"], ["CLASSIC"]):
+        answer = world.ask(client, ListGroupsRequest(types_filter=types), 5, ListGroupsResponse)
+        assert isinstance(answer, ListGroupsResponse)
+        assert [(group.group_id, group.group_type) for group in answer.groups] == [("g", "classic")]

@@ -2,6 +2,8 @@
 versions.
 """
 
+import pytest
+
 from sparklog.errors import ErrorCode, code_of
 from sparklog.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -19,6 +21,7 @@ from sparklog.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
 from sparklog.wire.schema import Message
@@ -104,6 +107,20 @@ def test_version_1_of_a_fetch_tells_an_error_of_the_group_by_each_partition() ->
         (0, -1, ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (2, -1, ErrorCode.COORDINATOR_NOT_AVAILABLE),
     ]
+
+
+@pytest.mark.parametrize("topic_id", [bytes(16), b"\x01" * 16])
+def test_a_topic_id_that_no_topic_has_is_answered_in_its_place(topic_id: bytes) -> None:
+    world, client = ready()
+    topics = [OffsetFetchRequestTopics(topic_id=topic_id, partition_indexes=[0, 2])]
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=topics)])
+    answer = world.ask(client, request, 10, OffsetFetchResponse)
+    assert isinstance(answer, OffsetFetchResponse)
+    told = [
+        (topic.topic_id, [(part.partition_index, code_of(part.error_code)) for part in topic.partitions])
+        for topic in answer.groups[0].topics
+    ]
+    assert told == [(topic_id, [(0, ErrorCode.UNKNOWN_TOPIC_ID), (2, ErrorCode.UNKNOWN_TOPIC_ID)])]
 
 
 def test_all_of_a_group_is_told_once_however_often_a_request_asks_for_it() -> None:

@@ -56,6 +56,24 @@ def test_a_fetch_beyond_the_log_end_is_out_of_range_and_at_the_end_it_waits(
     assert fetched(world.ask(client, fetch("t", offset), FETCH_BY_NAME, FetchResponse)) == (code, [])
 
 
+def test_a_refused_partition_has_empty_records_not_null(world: World) -> None:
+    client = world.node.connect()
+    world.create(client, "t")
+    by_id = fetch("t", 0)
+    by_id.topics[0].topic_id = b"\x01" * 16
+    for request, version, code in (
+        (fetch("none", 0), FETCH_BY_NAME, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (fetch("t", 0, partition=9), FETCH_BY_NAME, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (by_id, 13, ErrorCode.UNKNOWN_TOPIC_ID),
+        (fetch("t", 4), FETCH_BY_NAME, ErrorCode.OFFSET_OUT_OF_RANGE),
+    ):
+        answer = world.ask(client, request, version, FetchResponse)
+        assert isinstance(answer, FetchResponse)
+        part = answer.responses[0].partitions[0]
+        assert part.records is not None
+        assert (part.error_code, len(part.records)) == (code, 0)
+
+
 def test_the_first_batch_comes_whole_even_when_it_is_larger_than_asked_for(world: World) -> None:
     client = world.node.connect()
     world.create(client, "t")

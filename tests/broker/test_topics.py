@@ -51,6 +51,17 @@ def test_a_topic_that_a_client_names_is_unknown_at_first_and_created_for_the_nex
     assert (answer.error_code, len(answer.partitions)) == (0, 1)
 
 
+def test_a_topic_that_a_request_names_twice_is_answered_once(world: World) -> None:
+    client = world.node.connect()
+    assert world.create(client, "t") == 0
+    topic_id = ask_metadata(world, client, "t").topics[0].topic_id
+    answer = ask_metadata(world, client, "t", "no such", "t", "no such")
+    assert [topic.name for topic in answer.topics] == ["t", "no such"]
+    by_id = [MetadataRequestTopic(topic_id=topic_id, name=None) for _ in range(3)]
+    answer = world.ask(client, MetadataRequest(topics=by_id), 12, MetadataResponse)
+    assert [topic.name for topic in answer.topics] == ["t"]
+
+
 def test_no_topic_is_created_for_an_illegal_name_or_against_the_clients_wish(world: World) -> None:
     client = world.node.connect()
     assert ask_metadata(world, client, "no/good").topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION

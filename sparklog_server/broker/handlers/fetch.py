@@ -288,7 +288,7 @@ class _ParkedFetch:
     def _read_partition(
         self, topic: str | None, asked: FetchPartition, room: int, *, at_least_one: bool
     ) -> PartitionData:
-        part = PartitionData(partition_index=asked.partition, high_watermark=-1)
+        part = PartitionData(partition_index=asked.partition, high_watermark=-1, records=b"")
         if topic is None:
             part.error_code = ErrorCode.UNKNOWN_TOPIC_ID
             return part
@@ -322,12 +322,11 @@ class _ParkedFetch:
                 own = NodeId(context.settings.node_id)
                 near = near_replica(context.image, partition, own, self._rack, start)
                 if near is not None:
-                    part.preferred_read_replica, part.records = near, b""
+                    part.preferred_read_replica = near
                     return part
             if asked.last_fetched_epoch >= 0:
                 part.diverging_epoch = divergence(partition, asked)
                 if part.diverging_epoch is not None:
-                    part.records = b""
                     return part
             # The log end offset, not the high watermark, bounds the fetch offset: a client may be just past
             # the committed records.
@@ -338,7 +337,6 @@ class _ParkedFetch:
                     reading = partition.log.segments.index_reading(given, start, limit)
                     if reading is not None:
                         self._unread.append((partition, partition.role, reading))
-                        part.records = b""
                         return part
                 if given is not None:
                     self._given.append((partition, given, limit))
@@ -350,8 +348,6 @@ class _ParkedFetch:
                                 partition.disk.aborted_within(given, start, limit), key=_first_offset_of
                             )
                         ]
-            if part.records is None:
-                part.records = b""
         except PartitionUnavailable as unavailable:
             part.error_code = unavailable.code
         except OffsetOutOfRange:

@@ -241,16 +241,9 @@ def _complete(
     group: OffsetFetchResponseGroup,
     left_out: list[tuple[int, OffsetFetchResponseTopics]],
 ) -> None:
-    """Insert the removed topics at their places; use topic ids where the version has no names."""
+    """Use topic ids where the version has no names; insert the removed topics at their places."""
     if group.error_code:
         return
-    for position, topic in left_out:
-        group.topics.insert(position, topic)
-    group.topics = [
-        topic
-        for topic in group.topics
-        if context.may(call, Operation.DESCRIBE, Resource.TOPIC, topic.name) or topic.partitions
-    ]
     if call.version >= _TOPIC_IDS_SINCE:
         named = []
         for topic in group.topics:
@@ -261,6 +254,13 @@ def _complete(
                 topic.topic_id = known.topic_id
             named.append(topic)
         group.topics = named
+    for position, topic in left_out:
+        group.topics.insert(position, topic)
+    group.topics = [
+        topic
+        for topic in group.topics
+        if context.may(call, Operation.DESCRIBE, Resource.TOPIC, topic.name) or topic.partitions
+    ]
 
 
 def _single(

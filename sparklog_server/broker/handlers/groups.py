@@ -61,13 +61,17 @@ _UNKNOWN_OPERATIONS = -2147483648
 def join_group(context: Context, call: Call, request: JoinGroupRequest, now: Instant) -> Message | Parked:
     """JoinGroup: the response leaves when the rebalance ends (KIP-62, KIP-345, KIP-394)."""
 
-    def refusal(code: ErrorCode) -> Message:
-        name = None if call.version >= _NAMED_PROTOCOL_SINCE else ""
-        return JoinGroupResponse(
-            error_code=code, generation_id=-1, protocol_name=name, member_id=request.member_id
-        )
+    def named(reply: Message) -> Message:
+        """A refusal names no protocol: null, or an empty name before null had a form."""
+        joined = cast(JoinGroupResponse, reply)
+        if joined.error_code and call.version >= _NAMED_PROTOCOL_SINCE:
+            joined.protocol_name = None
+        return joined
 
-    return _ask(context, call, request.group_id, request, refusal, now)
+    def refusal(code: ErrorCode) -> Message:
+        return named(JoinGroupResponse(error_code=code, member_id=request.member_id))
+
+    return _ask(context, call, request.group_id, request, refusal, now, named)
 
 
 def sync_group(context: Context, call: Call, request: SyncGroupRequest, now: Instant) -> Message | Parked:
@@ -111,13 +115,19 @@ def consumer_group_heartbeat(
 
 
 def _ask(
-    context: Context, call: Call, group_id: str, request: Message, refusal: Refusal, now: Instant
+    context: Context,
+    call: Call,
+    group_id: str,
+    request: Message,
+    refusal: Refusal,
+    now: Instant,
+    finish: Callable[[Message], Message] | None = None,
 ) -> Message | Parked:
     if not context.allow(call, _READ, _GROUP, group_id):
         return refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if not group_id:
         return refusal(ErrorCode.INVALID_GROUP_ID)
-    return ask(context, call, group_id, request, refusal, now)
+    return ask(context, call, group_id, request, refusal, now, finish)
 
 
 def describe_groups(

@@ -124,7 +124,9 @@ class _Told:
             )
             self._is_refused = False
         else:
-            self.count, self.topics = len(wanted), wanted
+            # Each once, as Kafka: a name that is repeated would make the response many times its request.
+            once = {(asked.topic_id, asked.name): asked for asked in wanted}.values()
+            self.count, self.topics = len(once), once
             self._is_refused = version < _TOPIC_IDS_SINCE and any(
                 asked.name is None or asked.topic_id != ZERO_UUID for asked in wanted
             )

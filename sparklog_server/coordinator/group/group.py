@@ -14,8 +14,8 @@ from sparklog_server.coordinator.shard import CoordinatorRecord
 class GroupKind(StrEnum):
     """Kafka's group types, as in ListGroups; filters ignore the case."""
 
-    CLASSIC = "Classic"
-    CONSUMER = "Consumer"
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
 
 
 class Group(Protocol):

@@ -53,8 +53,7 @@ def listed(groups: dict[str, Group], asked: ListedGroups) -> list[ListedGroup]:
     return [
         ListedGroup(group.group_id, group.listed_protocol_type(), group.state_name(), group.kind.value)
         for group in there
-        if (not states or group.state_name().lower() in states)
-        and (not kinds or group.kind.value.lower() in kinds)
+        if (not states or group.state_name().lower() in states) and (not kinds or group.kind.value in kinds)
     ]
 
 
