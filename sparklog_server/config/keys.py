@@ -95,17 +95,20 @@ class Key(msgspec.Struct, frozen=True):
 
     def parse(self, text: str) -> Value:
         """The value of a text; raises SettingsError with the text of Kafka's ConfigException, which clients
-        show.
+        show. A choice that a list repeats counts once (KIP-1161).
         """
         value = _parse(self.name, self.kind, text)
+        if isinstance(value, tuple) and self.choices:
+            value = tuple(dict.fromkeys(value))
         self.check(value)
         return value
 
     def check(self, value: Value) -> None:
         """Raises SettingsError unless the value is within the bounds and choices."""
         if isinstance(value, tuple):
-            if self.choices:
-                self._check_list(value)
+            for entry in value if self.choices else ():
+                if entry not in self.choices:
+                    raise invalid(self.name, entry, "String must be one of: " + ", ".join(self.choices))
         elif isinstance(value, str):
             if self.choices and value not in self.choices:
                 raise invalid(self.name, value, "String must be one of: " + ", ".join(self.choices))
@@ -114,13 +117,6 @@ class Key(msgspec.Struct, frozen=True):
                 raise invalid(self.name, value, f"Value must be at least {_number(self.at_least)}")
             if self.at_most is not None and value > self.at_most:
                 raise invalid(self.name, value, f"Value must be no more than {_number(self.at_most)}")
-
-    def _check_list(self, value: tuple[str, ...]) -> None:
-        if len(set(value)) != len(value):
-            raise SettingsError(f"Configuration '{self.name}' values must not be duplicated.")
-        for entry in value:
-            if entry not in self.choices:
-                raise invalid(self.name, entry, "String must be one of: " + ", ".join(self.choices))
 
 
 _KIND_WORDS = {

@@ -119,6 +119,11 @@ def test_a_topic_overrides_what_the_broker_supplies() -> None:
     assert TopicSettings.of(defaults, {"internal.segment.bytes": "100"}).segment_bytes_effective == 100
 
 
+def test_a_choice_that_a_list_repeats_counts_once() -> None:
+    topic = TopicSettings.of(of().topics, {"cleanup.policy": "compact,compact, delete"})
+    assert topic.cleanup_policy == ("compact", "delete")
+
+
 def row(rows: list[ConfigRow], name: str) -> ConfigRow:
     return next(found for found in rows if found.name == name)
 
