@@ -12,7 +12,7 @@ from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.replica.leader import LeaderReplica
 from sparklog_server.simulation import cluster_world
 from sparklog_server.simulation.randomness import random_for
-from sparklog_server.simulation.scenario import Fault, Kind, Scenario
+from sparklog_server.simulation.scenario import Fault, Kind, Scenario, read
 from tests.simulation.planted import MarkerLost, NoAbortedList, PrepareNotReplayed
 
 SEEDS, SEEDS_OF_A_TEST, LONG_SEEDS = 40, 4, 1_040
@@ -49,6 +49,16 @@ def test_no_seed_breaks_a_rule(first: int) -> None:
 @pytest.mark.parametrize("first", range(SEEDS, LONG_SEEDS, 20))
 def test_no_later_seed_breaks_a_rule(first: int) -> None:
     assert failed(range(first, first + 20)) == {}
+
+
+def test_a_commit_is_not_lost_that_is_acknowledged_while_the_checker_waits_for_an_older_answer() -> None:
+    """The checker's connection is slow: its request is answered before the commit, and arrives after it."""
+    lines = (
+        "world=cluster seed=1116 nodes=1,2,3,4,5 voters=1,2,3,4,5 core=1,2,4 "
+        "core-ms=10000 healed-ms=26000 end-ms=34000",
+        "t=4742 for=296 cut 4 to 3",
+    )
+    assert cluster_world.run(read("\n".join(lines))).failure is None
 
 
 @pytest.mark.timeout(600)
