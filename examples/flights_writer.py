@@ -25,6 +25,7 @@ TRANSACTIONAL_ID = "flights-writer"
 _PROJECT = Path(__file__).resolve().parent.parent
 _LATEST = -1
 _ASKED_EVERY_S = 0.01
+_LOOKS = 10  # a commit that the writer has sent before it stopped takes effect meanwhile
 
 
 class WriterEnded(Exception):
@@ -121,9 +122,15 @@ def write_and_kill_once(
 
 
 def _stopped_in_transaction(writer: subprocess.Popen[bytes], admin: Admin) -> bool:
-    """Stop the writer; if it has no transaction open, let it continue."""
+    """Stop the writer; if it has no transaction open, or has asked for the end of it already, let it
+    continue.
+    """
     writer.send_signal(signal.SIGSTOP)
-    if uncommitted(admin):
+    for _ in range(_LOOKS):
+        if not uncommitted(admin):
+            break
+        time.sleep(_ASKED_EVERY_S)
+    else:
         return True
     writer.send_signal(signal.SIGCONT)
     return False
