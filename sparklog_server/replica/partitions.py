@@ -485,10 +485,9 @@ class Partitions:
     def close(self, now: Instant) -> None:
         """Close every log cleanly, with its checkpoints; offline directories are left as they are."""
         self.moving.close()
-        for directory in self.directories:
-            if directory.error is not None:
-                continue
+        for directory in [one for one in self.directories if one.error is None]:
             try:
+                self.truncations.check_close(directory)
                 directory.log_dir.close(directory.high_watermarks(), now)
             except StorageError as error:
                 if error.is_full:

@@ -32,7 +32,7 @@ class Truncations:
         self._jobs = jobs
         self._apply = done
         self._running: dict[TopicPartition, None] = {}
-        self._put_off: list[tuple[ReplicaDirectory, Partition, Truncation | Restart]] = []
+        self._put_off: list[tuple[ReplicaDirectory, Partition, Truncation | Restart, StorageError]] = []
 
     @property
     def is_quiet(self) -> bool:
@@ -42,6 +42,14 @@ class Truncations:
     def holds(self, topic_partition: TopicPartition) -> bool:
         """Whether a job works on the files of that name; the partition may be deleted by now."""
         return topic_partition in self._running
+
+    def check_close(self, directory: ReplicaDirectory) -> None:
+        """Raises the StorageError of a full disk that a truncation in the directory still waits for: the
+        files of its log are neither the old ones nor the new ones.
+        """
+        for one, partition, _, refusal in self._put_off:
+            if one is directory and partition in directory.partitions:
+                raise refusal
 
     def cut(self, partition: Partition, offset: Offset, now: Instant) -> None:
         """Remove the records at `offset` and above."""
@@ -67,7 +75,7 @@ class Truncations:
     def go_on(self) -> None:
         """Run the jobs again that a full disk has refused."""
         put_off, self._put_off = self._put_off, []
-        for directory, partition, truncation in put_off:
+        for directory, partition, truncation, _ in put_off:
             if partition in directory.partitions and directory.error is None:
                 self._run(directory, partition, truncation)
 
@@ -90,7 +98,7 @@ class Truncations:
             return
         if result is not None and result.is_full:
             directory.room.ran_out(result, now)
-            self._put_off.append((directory, partition, truncation))
+            self._put_off.append((directory, partition, truncation, result))
             return
         directory.truncated(partition, truncation, result)
         if directory.error is None:
