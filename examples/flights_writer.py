@@ -25,7 +25,6 @@ TRANSACTIONAL_ID = "flights-writer"
 _PROJECT = Path(__file__).resolve().parent.parent
 _LATEST = -1
 _ASKED_EVERY_S = 0.01
-_LOOKS = 10  # a commit that the writer has sent before it stopped takes effect meanwhile
 
 
 class WriterEnded(Exception):
@@ -126,11 +125,11 @@ def _stopped_in_transaction(writer: subprocess.Popen[bytes], admin: Admin) -> bo
     continue.
     """
     writer.send_signal(signal.SIGSTOP)
-    for _ in range(_LOOKS):
-        if not uncommitted(admin):
-            break
-        time.sleep(_ASKED_EVERY_S)
-    else:
+    # In this order: the coordinator's answer is after all that the writer has sent.
+    if (
+        uncommitted(admin)
+        and admin.describe_transactions([TRANSACTIONAL_ID])[TRANSACTIONAL_ID].state == "Ongoing"
+    ):
         return True
     writer.send_signal(signal.SIGCONT)
     return False

@@ -105,13 +105,10 @@ class Key(msgspec.Struct, frozen=True):
 
     def check(self, value: Value) -> None:
         """Raises SettingsError unless the value is within the bounds and choices."""
-        if isinstance(value, tuple):
-            for entry in value if self.choices else ():
-                if entry not in self.choices:
+        if isinstance(value, str | tuple):
+            for entry in value if isinstance(value, tuple) else (value,):
+                if self.choices and entry not in self.choices:
                     raise invalid(self.name, entry, "String must be one of: " + ", ".join(self.choices))
-        elif isinstance(value, str):
-            if self.choices and value not in self.choices:
-                raise invalid(self.name, value, "String must be one of: " + ", ".join(self.choices))
         elif value is not None and not isinstance(value, bool) and value != self.also:
             if self.at_least is not None and value < self.at_least:
                 raise invalid(self.name, value, f"Value must be at least {_number(self.at_least)}")

@@ -10,7 +10,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from tests.compatibility.kafka_tools import kafka_tool
+from tests.compatibility.kafka_tools import kafka_tool, write_properties
 from tests.tools import KAFKA_JARS, PROJECT, require_kafka_tools
 
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
@@ -29,8 +29,7 @@ class KafkaNode:
         """`features` are finalized at these levels in place of those that a new cluster has."""
         require_kafka_tools()
         self._root = root
-        self._conf = root / "server.properties"
-        self._conf.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+        self._conf = write_properties(root / "server.properties", properties)
         levels = [
             word for name, level in (features or {}).items() for word in ("--feature", f"{name}={level}")
         ]

@@ -62,6 +62,12 @@ def java_command(
     return [*command, "-cp", f"{KAFKA_JARS}/*", main_class, *map(str, arguments)]
 
 
+def write_properties(path: Path, settings: Mapping[str, object]) -> Path:
+    """Write a properties file of Java."""
+    path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    return path
+
+
 def _run(
     main_class: str, arguments: Sequence[str | Path], given: str, properties: Mapping[str, str]
 ) -> "subprocess.CompletedProcess[str]":

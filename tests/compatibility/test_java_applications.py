@@ -19,7 +19,7 @@ import sparklog
 from sparklog import Admin, Consumer, Producer, TopicPartition
 from sparklog.local_broker import EmbeddedBroker
 from tests.compatibility.kafka_broker import free_ports
-from tests.compatibility.kafka_tools import java_command
+from tests.compatibility.kafka_tools import java_command, write_properties
 from tests.daemon.broker_process import wait_until
 
 pytestmark = [pytest.mark.compat, pytest.mark.long, pytest.mark.timeout(600)]
@@ -75,12 +75,6 @@ def kill_leader(cluster: EmbeddedBroker, topic: str) -> None:
     with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
         leader = admin.describe_topics([topic])[topic].partitions[0].leader
     os.kill(cluster.pids[leader - 1], signal.SIGKILL)
-
-
-def properties(path: Path, settings: Mapping[str, object]) -> Path:
-    """Write a properties file."""
-    path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-    return path
 
 
 def test_streams_counts_each_word_once_while_a_leader_and_the_application_are_killed(tmp_path: Path) -> None:
@@ -146,7 +140,7 @@ def test_connect_copies_each_line_of_a_file_once_while_a_leader_is_killed(tmp_pa
                 return bool(response.status == 201)
 
         source.write_text("".join(f"{number}\n" for number in range(5_000)))
-        with running(java_command(CONNECT, properties(tmp_path / "worker", settings)), tmp_path):
+        with running(java_command(CONNECT, write_properties(tmp_path / "worker", settings)), tmp_path):
             wait_until(answers(connectors), WAIT_S)
             assert create("source", {**ONCE, "file": str(source), "topic": "lines"})
             assert create("sink", {"connector.class": "FileStreamSink", "file": str(copy), "topics": "lines"})
@@ -214,14 +208,21 @@ def test_mirror_maker_copies_records_settings_and_the_offsets_of_groups(tmp_path
             for number in range(2_000):
                 producer.send("flights", str(number), partition=number % 2)
             producer.flush()
-            at = TopicPartition("flights", 0)
-            admin.alter_group_offsets("boards", {at: 1_000})
-            with running(java_command(MIRROR_MAKER, properties(tmp_path / "mirror", settings)), tmp_path):
+            admin.alter_group_offsets("boards", {TopicPartition("flights", 0): 1_000})
+            with running(
+                java_command(MIRROR_MAKER, write_properties(tmp_path / "mirror", settings)), tmp_path
+            ):
                 wait_until(lambda: "here.flights" in mirrored.list_topics(), WAIT_S)
                 wait_until(lambda: len(committed(there.bootstrap_servers, "here.flights")) == 2_000, WAIT_S)
                 at = TopicPartition("here.flights", 0)
                 wait_until(lambda: at in mirrored.list_group_offsets(["boards"])["boards"], WAIT_S)
                 assert mirrored.list_group_offsets(["boards"])["boards"][at].offset <= 1_000
+                wait_until(lambda: retention_ms(mirrored, "here.flights") == "7200000", WAIT_S)
             values = [int(value or b"") for _, value in committed(there.bootstrap_servers, "here.flights")]
             assert sorted(values) == [*range(2_000)]
             assert [value for value in values if value % 2 == 0] == [*range(0, 2_000, 2)]
+
+
+def retention_ms(admin: Admin, topic: str) -> str | None:
+    """The setting of a topic."""
+    return admin.describe_configs([topic])[topic]["retention.ms"].value

@@ -21,6 +21,7 @@ from tests.compatibility.kafka_tools import (
     TOPICS,
     all_that_is_said,
     kafka_tool,
+    write_properties,
 )
 from tests.identity_provider import AUDIENCE, JWT_BEARER, KEY, Provider, a_token, provider
 
@@ -146,8 +147,7 @@ def test_kafkas_java_clients_get_tokens_of_a_provider(
         retriever = "JwtBearerJwtRetriever"
     settings["sasl.oauthbearer.jwt.retriever.class"] = f"{_OAUTH}.{retriever}"
     settings["sasl.oauthbearer.token.endpoint.url"] = url
-    properties = key.with_name("client.properties")
-    properties.write_text("".join(f"{name}={text}\n" for name, text in settings.items()))
+    properties = write_properties(key.with_name("client.properties"), settings)
     allowed = "org.apache.kafka.sasl.oauthbearer.allowed"
     jvm = {f"{allowed}.urls": url, f"{allowed}.files": str(key)}
     options = ("--bootstrap-server", broker.bootstrap_servers, "--command-config", properties)
@@ -233,8 +233,7 @@ def test_every_client_of_ours_exchanges_an_assertion_for_a_token(
         one = TopicPartition("bearer", 0)
         consumer.assign([one])
         assert consumer.beginning_offsets([one]) == {one: 0}
-    properties = key.with_name("client.properties")
-    properties.write_text("".join(f"{name}={text}\n" for name, text in settings.items()))
+    properties = write_properties(key.with_name("client.properties"), settings)
     assert main(["topics", "list", "--command-config", str(properties)]) == 0
     assert "bearer" in capsys.readouterr().out
     assert len(idp.assertions) >= 3
