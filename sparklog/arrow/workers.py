@@ -50,6 +50,7 @@ class ParallelRead:
         self._settings = settings
         self._batches_of = batches_of
         self._left = deque(enumerate(pieces))
+        self._topics = dict.fromkeys(piece.partition.topic for piece in pieces)
         self._ready: deque[PieceBatch] = deque()
         self._changed = threading.Condition()
         self._error: BaseException | None = None
@@ -118,6 +119,7 @@ class ParallelRead:
 
     def _reader(self) -> RangeReader:
         reader = RangeReader(self._settings, can_be_interrupted=True)
+        reader.expect(self._topics)
         with self._changed:
             self._readers.append(reader)
             if self._is_over:

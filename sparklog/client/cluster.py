@@ -5,6 +5,10 @@ A machine without I/O: replies and the time go in, requests come out. Bootstrap 
 negative ids until the first reply has the real ones. Metadata of a partition is never replaced by that of an
 older leader epoch. If no known broker can be reached, or the cluster requires it (KIP-899, KIP-1102), the
 client starts over from its bootstrap addresses.
+
+    refresh    every wanted topic: at `metadata.max.age.ms`, and after an error, with a back-off
+    addition   only the topics that no request has named yet, at once (KIP-526): a client that learns of its
+               topics one by one does not request all of them each time
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -138,13 +142,19 @@ class Cluster:
         self._features_epoch = -1
         self.answers = 0
         """The number of replies so far, for callers that wait for the next one."""
+        self.refreshes = 0
+        """The number of replies that were about every wanted topic."""
         self._wanted: dict[str, None] = {}
-        self._is_more_wanted = False
-        """Whether there are topics that no request has named yet."""
+        self._unasked: dict[str, None] = {}
+        """The wanted topics that no request has named yet."""
+        self._leaderless: dict[str, None] = {}
+        """The topics of which some partition has no leader."""
         self._names_by_id: dict[Uuid, str] = {}
         self._reach: dict[NodeId, _Reach] = {}
         self._is_due = True
         self._is_asked = False
+        self._is_refresh = False
+        """Whether the request in flight is about every wanted topic."""
         self._attempts = 0
         self._leaderless_replies = 0
         self._not_before = Micros(0)
@@ -157,18 +167,16 @@ class Cluster:
         """Add these topics to the metadata requests."""
         for topic in topics:
             if topic not in self._wanted:
-                self._wanted[topic] = None
-                self._is_due = self._is_more_wanted = True
-                # A caller waits for a topic that was never requested: skip the back-off.
-                self._not_before = Micros(0)
+                self._wanted[topic] = self._unasked[topic] = None
 
     def want_only(self, topics: Iterable[str]) -> None:
         """Request metadata of these topics and no others."""
         wanted = dict.fromkeys(topics)
         for topic in [topic for topic in self._wanted if topic not in wanted]:
             del self._wanted[topic]
-            view = self.topics.pop(topic, None)
+            self._unasked.pop(topic, None)
             self.errors.pop(topic, None)
+            view = self._forget(topic)
             if view is not None:
                 self._names_by_id.pop(view.topic_id, None)
         self.want(wanted)
@@ -219,7 +227,7 @@ class Cluster:
         partitions[topic_partition.partition] = PartitionView(
             topic_partition.partition, leader, LeaderEpoch(told.leader_epoch)
         )
-        self.topics[view.name] = TopicView(view.name, view.topic_id, tuple(partitions))
+        self._know(TopicView(view.name, view.topic_id, tuple(partitions)))
         return True
 
     # -- asking ----------------------------------------------------------------------------------------------
@@ -238,14 +246,24 @@ class Cluster:
         deadline = self.deadline()
         if self._is_asked or deadline is None or now < deadline:
             return None
-        self._is_asked, self._is_due, self._is_more_wanted = True, False, False
-        topics = [MetadataRequestTopic(name=name) for name in self._wanted]
-        return MetadataRequest(topics=topics, allow_auto_topic_creation=allow_auto_create)
+        is_refresh_due = now >= self._refresh_at()
+        self._is_refresh = is_refresh_due or len(self._unasked) == len(self._wanted)
+        names = self._wanted if self._is_refresh else self._unasked
+        self._is_asked, self._is_due = True, self._is_due and not self._is_refresh
+        self._unasked = {}
+        return MetadataRequest(
+            topics=[MetadataRequestTopic(name=name) for name in names],
+            allow_auto_topic_creation=allow_auto_create,
+        )
 
     def deadline(self) -> Micros | None:
         """The time of the next request; None while one is in flight."""
         if self._is_asked:
             return None
+        # A caller waits for a topic that was never requested: no back-off.
+        return _BEGINNING if self._unasked else self._refresh_at()
+
+    def _refresh_at(self) -> Micros:
         return self._not_before if self._is_due else max(self._expires, self._not_before)
 
     def replied(self, reply: MetadataResponse, now: Micros) -> None:
@@ -263,16 +281,18 @@ class Cluster:
         self.controller_id = NodeId(reply.controller_id)
         for topic in reply.topics:
             self._topic_told(topic)
-        self._expires = Micros(now + self._settings.metadata_max_age_ms * _MS)
         self._unreachable_since = None
-        self._leaderless_replies = self._leaderless_replies + 1 if self._lacks_leader() else 0
+        if self._is_refresh:
+            self.refreshes += 1
+            self._expires = Micros(now + self._settings.metadata_max_age_ms * _MS)
+            self._leaderless_replies = self._leaderless_replies + 1 if self._lacks_leader() else 0
+        elif self._is_due or not (self._lacks_leader() or self._is_refused()):
+            return  # an addition does not put off a refresh
         self._back_off(
             now,
             is_progress=not self._is_refused() and self._leaderless_replies <= _LEADERLESS_REPLIES,
         )
-        self._is_due = self._is_due or self._leaderless_replies > 0
-        if self._is_more_wanted:
-            self._not_before = now  # as in `want`: the reply may not include them
+        self._is_due = self._is_due or self._lacks_leader()
 
     def failed(self, now: Micros) -> None:
         """The request failed without a reply."""
@@ -293,7 +313,7 @@ class Cluster:
             self.errors[name] = code
             # Metadata is kept during a leader election, but not after the deletion of its topic.
             if code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
-                self.topics.pop(name, None)
+                self._forget(name)
             return
         self.errors.pop(name, None)
         known = self.topics.get(name)
@@ -311,9 +331,7 @@ class Cluster:
         }
         count = max(told, default=-1) + 1
         views = (told.get(number, PartitionView(number, NO_NODE, NO_EPOCH)) for number in range(count))
-        self.topics[name] = TopicView(
-            name, topic_id, tuple(_newer(was.get(view.partition), view) for view in views)
-        )
+        self._know(TopicView(name, topic_id, tuple(_newer(was.get(view.partition), view) for view in views)))
         for number, view in told.items():
             if number in was and view.leader_epoch > was[number].leader_epoch:
                 self._reach.pop(view.leader, None)  # it was elected since: the broker is alive
@@ -328,12 +346,18 @@ class Cluster:
 
     def _lacks_leader(self) -> bool:
         """Whether a partition of a wanted topic has no leader: its election takes a short time."""
-        return ErrorCode.LEADER_NOT_AVAILABLE in self.errors.values() or any(
-            view.leader < 0
-            for name in self._wanted
-            if name in self.topics
-            for view in self.topics[name].partitions
-        )
+        return bool(self._leaderless) or ErrorCode.LEADER_NOT_AVAILABLE in self.errors.values()
+
+    def _know(self, view: TopicView) -> None:
+        self.topics[view.name] = view
+        if any(partition.leader < 0 for partition in view.partitions):
+            self._leaderless[view.name] = None
+        else:
+            self._leaderless.pop(view.name, None)
+
+    def _forget(self, name: str) -> TopicView | None:
+        self._leaderless.pop(name, None)
+        return self.topics.pop(name, None)
 
     def _back_off(self, now: Micros, *, is_progress: bool) -> None:
         self._attempts = 0 if is_progress else self._attempts + 1

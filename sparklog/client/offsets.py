@@ -141,9 +141,9 @@ def _is_beyond(network: Network, partition: TopicPartition) -> bool:
 def _look_again(network: Network, deadline: Micros) -> None:
     """Request metadata, and wait for the response."""
     cluster = network.cluster
-    told = cluster.answers
+    told = cluster.refreshes
     cluster.refresh_now()
-    while cluster.answers == told and now_us() < deadline:
+    while cluster.refreshes == told and now_us() < deadline:
         network.rest(_LOOK_AGAIN_US)
 
 

@@ -5,7 +5,7 @@ Fetch by the remaining offsets. It needs no session and no reset of positions, a
 once.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Final, Self
 
@@ -103,6 +103,12 @@ class RangeReader:
             while views:
                 yield views.pop(0)
 
+    def expect(self, topics: Iterable[str]) -> None:
+        """Name the topics of the next ranges: one metadata request is about all of them. Metadata of others
+        is forgotten.
+        """
+        self._network.cluster.want_only(topics)
+
     def interrupt(self) -> None:
         """Let `read` raise ClientClosed, in the thread that waits there too; that thread calls `close`."""
         self._network.interrupt()
@@ -143,9 +149,9 @@ class RangeReader:
             except UnknownTopic:
                 if not looks_left:
                     raise
-            answers = network.cluster.answers
+            refreshes = network.cluster.refreshes
             network.cluster.refresh_soon()
-            while network.cluster.answers == answers and now_us() < deadline:
+            while network.cluster.refreshes == refreshes and now_us() < deadline:
                 network.poll(deadline)
 
     def _require(self, topic_partition: TopicPartition, topic_id: Uuid) -> None:

@@ -37,6 +37,7 @@ def record_batches(
     columns = arrow_schema(schema)
     decoding = Decoding.of(parts_of(options), columns, is_failfast=options.mode is Mode.FAILFAST)
     with range_reader(options.client) as reader:
+        reader.expect(piece.partition.topic for piece in pieces)
         yield from gathered(
             rows for piece in pieces for rows in _of_range(reader, options, columns, decoding, piece)
         )

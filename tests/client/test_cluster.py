@@ -5,7 +5,7 @@ import pytest
 from sparklog.client.cluster import NO_NODE, Broker, Cluster, backoff_us
 from sparklog.errors import ErrorCode
 from sparklog.model import NodeId, TopicPartition
-from sparklog.wire.messages.metadata import MetadataResponse, MetadataResponseTopic
+from sparklog.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from sparklog.wire.messages.produce import LeaderIdAndEpoch, NodeEndpoint
 from tests.client.wire import TOPIC_ID, metadata, ms, no_chance, settings
 
@@ -22,6 +22,10 @@ def knowing(**given: object) -> Cluster:
     assert known.request(ms(0)) is not None
     known.replied(metadata({"t": [1, 2]}, nodes=[(1, 9092), (2, 9093)], epoch=4), ms(0))
     return known
+
+
+def names(request: MetadataRequest) -> list[str]:
+    return [topic.name or "" for topic in request.topics or []]
 
 
 def test_bootstrap_addresses_are_brokers_until_the_cluster_names_its_own() -> None:
@@ -69,7 +73,7 @@ def test_a_topic_never_asked_for_does_not_wait_for_the_back_off() -> None:
     known.want(["new"])
     request = known.request(ms(1))
     assert request is not None
-    assert [topic.name for topic in request.topics or []] == ["t", "new"]
+    assert names(request) == ["new"]
 
 
 def test_a_topic_wanted_while_a_request_is_under_way_is_asked_for_as_soon_as_that_is_answered() -> None:
@@ -77,11 +81,47 @@ def test_a_topic_wanted_while_a_request_is_under_way_is_asked_for_as_soon_as_tha
     known.request(ms(0))
     known.want(["new"])
     known.replied(metadata(nodes=[(7, 9092)]), ms(5))
-    assert known.deadline() == ms(5)
     assert known.request(ms(5)) is not None
     known.replied(metadata({"new": [7]}, nodes=[(7, 9092)]), ms(6))
     known.refresh_soon()
     assert known.deadline() == pytest.approx(ms(106), abs=10)
+
+
+def test_topics_wanted_one_by_one_are_each_requested_once() -> None:
+    known, requested = cluster(), 0
+    for number in range(100):
+        known.want([f"t{number}"])
+        request = known.request(ms(number))
+        assert request is not None
+        requested += len(names(request))
+        known.replied(metadata({name: [1] for name in names(request)}), ms(number))
+    assert requested == 100
+    assert list(known.topics) == [f"t{number}" for number in range(100)]
+
+
+def test_new_topics_do_not_put_off_the_refresh_of_the_others() -> None:
+    known = knowing(retry_backoff_ms=100)
+    known.refresh_soon()
+    known.want(["new"])
+    addition = known.request(ms(50))
+    assert addition is not None
+    assert names(addition) == ["new"]
+    known.replied(metadata({"new": [1]}, nodes=[(1, 9092), (2, 9093)]), ms(60))
+    assert known.deadline() == pytest.approx(ms(100), abs=10)
+    refresh = known.request(ms(101))
+    assert refresh is not None
+    assert names(refresh) == ["t", "new"]
+
+
+def test_a_new_topic_without_a_leader_is_requested_again_after_the_back_off() -> None:
+    known = knowing(retry_backoff_ms=100)
+    known.want(["new"])
+    known.request(ms(50))
+    known.replied(metadata({"new": [-1]}, nodes=[(1, 9092), (2, 9093)]), ms(60))
+    assert known.deadline() == pytest.approx(ms(160), abs=10)
+    known.request(ms(161))
+    known.replied(metadata({"t": [1, 2], "new": [1]}, nodes=[(1, 9092), (2, 9093)], epoch=4), ms(162))
+    assert known.request(ms(300)) is None
 
 
 def test_an_older_leader_epoch_is_not_believed() -> None:

@@ -19,6 +19,8 @@ from sparklog.wire.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
+from sparklog.wire.messages.metadata import MetadataRequest
+from sparklog.wire.schema import Message
 from tests.client.wire import TOPIC_ID, ScriptedBroker, metadata
 
 
@@ -96,6 +98,27 @@ def test_a_range_is_read_from_the_leader_that_a_reply_names_without_a_metadata_r
             assert size_of(reader, "t", 0) == len(records)
         assert [name for name, _ in old.seen].count("Metadata") == 1
         assert [name for name, _ in new.seen] == ["ApiVersions", "Fetch"]
+
+
+def test_one_metadata_request_is_about_all_topics_that_a_task_reads() -> None:
+    records = bytes(build_batch([(None, b"v", (), 0)]))
+    topics = [f"t{number}" for number in range(20)]
+    with ScriptedBroker() as broker:
+
+        def known(request: Message) -> Message:
+            assert isinstance(request, MetadataRequest)
+            names = [topic.name or "" for topic in request.topics or []]
+            return metadata({key: [1] for key in names}, nodes=[(1, broker.port)])
+
+        broker.handlers |= {
+            "Metadata": known,
+            "Fetch": lambda _: fetched(PartitionData(records=memoryview(records))),
+        }
+        with RangeReader(ClientSettings.from_kafka({"bootstrap.servers": broker.address})) as reader:
+            reader.expect(topics)
+            assert [size_of(reader, topic, 0) for topic in topics] == [len(records)] * 20
+        told = [asked for _, asked in broker.seen if isinstance(asked, MetadataRequest)]
+        assert [len(asked.topics or []) for asked in told] == [20]
 
 
 @pytest.mark.parametrize("is_refused", [False, True])

@@ -15,10 +15,15 @@ from sparklog import Admin, Producer
 from sparklog.arrow.ranges import DataLoss, OffsetRange
 from sparklog.arrow.reading import gathered
 from sparklog.model import Offset, TopicPartition
+from sparklog.record.batch import build_batch
 from sparklog.spark.connections import close_idle
 from sparklog.spark.options import Options
 from sparklog.spark.readers import record_batches
 from sparklog.spark.schema import source_schema
+from sparklog.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from sparklog.wire.messages.metadata import MetadataRequest
+from sparklog.wire.schema import Message
+from tests.client.wire import TOPIC_ID, ScriptedBroker, metadata
 from tests.spark.conftest import MakeTopic
 
 
@@ -216,3 +221,25 @@ def test_memory_stays_flat_while_much_is_read(servers: str, make_topic: MakeTopi
             resident.append(psutil.Process().memory_info().rss)
     assert rows == count
     assert max(resident) - min(resident) < 64 << 20
+
+
+def test_a_task_requests_the_metadata_of_all_its_topics_at_once() -> None:
+    records = bytes(build_batch([(None, b"v", (), 0)]))
+    topics = [f"t{number}" for number in range(20)]
+    with ScriptedBroker() as broker:
+
+        def known(request: Message) -> Message:
+            assert isinstance(request, MetadataRequest)
+            names = [topic.name or "" for topic in request.topics or []]
+            return metadata({key: [1] for key in names}, nodes=[(1, broker.port)])
+
+        told = FetchableTopicResponse(
+            topic_id=TOPIC_ID, partitions=[PartitionData(records=memoryview(records))]
+        )
+        broker.handlers |= {"Metadata": known, "Fetch": lambda _: FetchResponse(responses=[told])}
+        given = options(broker.address)
+        pieces = [piece for topic in topics for piece in ranges(topic, {0: 1})]
+        (batch,) = record_batches(given, source_schema(given), pieces)
+        assert batch["topic"].to_pylist() == topics
+        asked = [request for _, request in broker.seen if isinstance(request, MetadataRequest)]
+        assert [len(request.topics or []) for request in asked] == [20]
