@@ -75,14 +75,20 @@ class Admin:
     """
 
     def __init__(self, **settings: Unpack[AdminOptions]) -> None:
-        self._caller = Caller(ClientSettings.for_role("admin", settings))
+        self._requests = Caller(ClientSettings.for_role("admin", settings))
 
     @classmethod
     def from_settings(cls, settings: ClientSettings) -> Self:
         """An Admin from settings already parsed."""
         admin = cls.__new__(cls)
-        admin._caller = Caller(settings)
+        admin._requests = Caller(settings)
         return admin
+
+    @property
+    def _caller(self) -> Caller:
+        """Raises ClientClosed after `close`."""
+        self._requests.network.check_open()
+        return self._requests
 
     # -- topics ----------------------------------------------------------------------------------------------
 
@@ -490,7 +496,7 @@ class Admin:
 
     def close(self) -> None:
         """Close the connections."""
-        self._caller.network.close()
+        self._requests.network.close()
 
     def __enter__(self) -> Self:
         return self

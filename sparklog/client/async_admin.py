@@ -50,8 +50,7 @@ class AsyncAdmin(AsyncClient):
 
     async def start(self) -> None:
         """Nothing is connected before the first call."""
-        if self._is_stopped:
-            raise ClientClosed("the client is stopped")
+        self._check()
 
     async def stop(self) -> None:
         """Wait for the call under way, and close the connections; a second call has no effect."""
@@ -346,11 +345,16 @@ class AsyncAdmin(AsyncClient):
 
     # -- inside ----------------------------------------------------------------------------------------------
 
+    def _check(self) -> None:
+        if self._is_stopped:
+            raise ClientClosed("the client is stopped")
+
     async def _run(self, call: Callable[[Admin], T]) -> T:
+        self._check()
+
         async def run() -> T:
             async with self._turn:
-                if self._is_stopped:
-                    raise ClientClosed("the client is stopped")
+                self._check()
                 admin = self._admin = self._admin or Admin.from_settings(self._settings)
                 return await asyncio.get_running_loop().run_in_executor(None, call, admin)
 

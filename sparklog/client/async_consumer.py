@@ -63,6 +63,7 @@ class AsyncConsumer(AsyncClient, Generic[KeyOut, ValueOut]):
         self._loop: asyncio.AbstractEventLoop
         self._network: Network
         self._waiting: asyncio.Future[None] | None = None
+        self._stopper: asyncio.Task[Any] | None = None
         self._is_stopped = False
         self._is_busy = False
 
@@ -71,6 +72,7 @@ class AsyncConsumer(AsyncClient, Generic[KeyOut, ValueOut]):
     async def start(self) -> None:
         """Begin to work in the running event loop."""
         if self._core is not None:
+            self._started()
             raise RuntimeError("the consumer was started before")
         self._loop = asyncio.get_running_loop()
         self._network = Network(self._settings, in_flight_max=IN_FLIGHT_MAX)
@@ -92,8 +94,9 @@ class AsyncConsumer(AsyncClient, Generic[KeyOut, ValueOut]):
         """Commit if auto-commit is on, leave the group, and close the connections, as `Consumer.close`; a
         second call has no effect.
         """
-        if self._core is None or self._is_stopped:
+        if self._core is None or self._stopper is not None:
             return
+        self._stopper = asyncio.current_task()
         try:
             await self._run(lambda core: core.close(timeout_ms))
         finally:
@@ -248,7 +251,8 @@ class AsyncConsumer(AsyncClient, Generic[KeyOut, ValueOut]):
     def _started(self) -> ConsumerCore:
         if self._core is None:
             raise RuntimeError("start the consumer first: `async with AsyncConsumer(...) as consumer`")
-        if self._is_stopped:
+        # The listeners that `stop` calls may still use the consumer.
+        if self._is_stopped or (self._stopper is not None and asyncio.current_task() is not self._stopper):
             raise ClientClosed("the consumer is stopped")
         return self._core
 

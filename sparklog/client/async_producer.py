@@ -77,12 +77,14 @@ class AsyncProducer(AsyncClient, Generic[KeyIn, ValueIn]):
         self._waiting_for_memory = 0
         self._owes_turn = False
         self._operations: set[asyncio.Task[None]] = set()
+        self._stopper: asyncio.Task[object] | None = None
 
     # -- life ------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Begin to work in the running loop; with a `transactional_id`, fence every earlier producer."""
         if self._driver is not None:
+            self._started()
             raise RuntimeError("the producer was started before")
         self._network = Network(self._settings)
         self._sending = Sending(self._settings, self._network, entropy, nullcontext(True), lambda: None)
@@ -101,8 +103,9 @@ class AsyncProducer(AsyncClient, Generic[KeyIn, ValueIn]):
         """Flush (for at most `timeout_ms`), abort an open transaction, fail the remaining records, and
         close the connections. A second call has no effect; a cancelled one closes at once.
         """
-        if self._driver is None or self._driver.is_closed:
+        if self._driver is None or self._driver.is_closed or self._stopper is not None:
             return
+        self._stopper = asyncio.current_task()
         transaction = self._sending.transaction
         try:
             if transaction is not None and transaction.may_abort:
@@ -219,6 +222,7 @@ class AsyncProducer(AsyncClient, Generic[KeyIn, ValueIn]):
 
     async def partitions_for(self, topic: str) -> list[int]:
         """The partitions of a topic."""
+        self._started()
         cluster = self._network.cluster
         if topic not in cluster.topics:
             await self._wait_for_topic(topic, self._blocks_until(None))
@@ -230,6 +234,7 @@ class AsyncProducer(AsyncClient, Generic[KeyIn, ValueIn]):
         """`async with producer.transaction():` begins a transaction, commits it at the end, and aborts it if
         the block raises or is cancelled.
         """
+        self._started()
         return self._in_transaction()
 
     @contextlib.asynccontextmanager
@@ -274,7 +279,14 @@ class AsyncProducer(AsyncClient, Generic[KeyIn, ValueIn]):
             raise RuntimeError("start the producer first: `async with AsyncProducer(...) as producer`")
         if driver.is_closed:
             driver.check()
+        if self._stopper is not None and not self._is_stopper():
+            raise ClientClosed("the producer is stopped")
         return driver
+
+    def _is_stopper(self) -> bool:
+        """Whether this task stops the producer, or ends a transaction."""
+        task = asyncio.current_task()
+        return task is self._stopper or task in self._operations
 
     def _turn(self) -> Micros:
         now = self._sending.turn()

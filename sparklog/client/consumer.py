@@ -7,6 +7,7 @@ thread, in `poll`; the next Fetch of a partition is in flight while the caller p
 """
 
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
@@ -20,7 +21,7 @@ from sparklog.client.consumer_records import (
     Deserializer,
     FetchedBatches,
 )
-from sparklog.client.failures import UnknownTopic
+from sparklog.client.failures import ClientClosed, UnknownTopic
 from sparklog.client.fetch import EARLIEST, LATEST
 from sparklog.client.group import IN_FLIGHT_MAX, GroupThread
 from sparklog.client.membership import GroupMetadata
@@ -81,6 +82,8 @@ class Consumer(Generic[KeyOut, ValueOut]):
         has_group = settings.group_id is not None
         self._network = Network(settings, in_flight_max=IN_FLIGHT_MAX, can_be_woken=has_group)
         self._thread: GroupThread | None = None
+        self._closer: int | None = None  # the thread that has called `close`
+        self._is_closed = False
         self._core = ConsumerCore(
             settings,
             self._network,
@@ -97,7 +100,7 @@ class Consumer(Generic[KeyOut, ValueOut]):
         """Read these partitions and no others; those that were read before keep their position. Not allowed
         while subscribed.
         """
-        self._core.assign(partitions)
+        self._usable().assign(partitions)
 
     def subscribe(
         self,
@@ -115,49 +118,49 @@ class Consumer(Generic[KeyOut, ValueOut]):
         `on_revoke` while the partitions are still owned, `on_lost` (by default `on_revoke`) when another
         member may own them already. With `group_protocol="consumer"` the broker matches the pattern, as RE2.
         """
-        self._core.subscribe(
+        self._usable().subscribe(
             topics, pattern=pattern, on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost
         )
 
     def unsubscribe(self) -> None:
         """Stop reading; if topics were subscribed to, leave the group after a last automatic commit."""
-        self._run(self._core.unsubscribe())
+        self._run(self._usable().unsubscribe())
 
     def assignment(self) -> tuple[TopicPartition, ...]:
         """The assigned partitions."""
-        return self._core.assignment()
+        return self._usable().assignment()
 
     def seek(self, topic_partition: TopicPartition, offset: int) -> None:
         """Continue from this offset."""
-        self._core.seek(topic_partition, offset)
+        self._usable().seek(topic_partition, offset)
 
     def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
         """Continue from the first offset of these partitions (all assigned ones if none are named), looked up
         at the next poll.
         """
-        self._core.seek_to_beginning(partitions)
+        self._usable().seek_to_beginning(partitions)
 
     def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
         """Continue from the end of these partitions (all assigned ones if none are named), looked up at the
         next poll.
         """
-        self._core.seek_to_end(partitions)
+        self._usable().seek_to_end(partitions)
 
     def position(self, topic_partition: TopicPartition) -> Offset:
         """The offset of the next record that `poll` will return; looked up if needed."""
-        return self._run(self._core.position(topic_partition))
+        return self._run(self._usable().position(topic_partition))
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Stop fetching and returning records of these partitions until they are resumed."""
-        self._core.pause(partitions)
+        self._usable().pause(partitions)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Resume paused partitions."""
-        self._core.resume(partitions)
+        self._usable().resume(partitions)
 
     def paused(self) -> tuple[TopicPartition, ...]:
         """The partitions that are paused."""
-        return self._core.paused()
+        return self._usable().paused()
 
     # -- the group's offsets ---------------------------------------------------------------------------------
 
@@ -173,7 +176,7 @@ class Consumer(Generic[KeyOut, ValueOut]):
         Raises CommitFailed if the partitions are assigned to other members, RebalanceInProgress if a poll
         must come first, and RequestTimeout.
         """
-        self._run(self._core.commit(offsets, timeout_ms=timeout_ms))
+        self._run(self._usable().commit(offsets, timeout_ms=timeout_ms))
 
     def commit_async(
         self,
@@ -183,17 +186,17 @@ class Consumer(Generic[KeyOut, ValueOut]):
         """Commit without waiting or retrying; `callback(offsets, error)` is called by a later `poll`,
         `commit` or `close`.
         """
-        self._core.commit_async(offsets, callback)
+        self._usable().commit_async(offsets, callback)
 
     def committed(
         self, partitions: Iterable[TopicPartition], *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """The group's committed offsets; None for partitions without a commit."""
-        return self._run(self._core.committed(partitions, timeout_ms=timeout_ms))
+        return self._run(self._usable().committed(partitions, timeout_ms=timeout_ms))
 
     def group_metadata(self) -> GroupMetadata:
         """This consumer's identity in its group, for a transactional producer that commits for it."""
-        return self._core.group_metadata()
+        return self._usable().group_metadata()
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -203,18 +206,18 @@ class Consumer(Generic[KeyOut, ValueOut]):
         """Up to `max_records` (`max_poll_records`) records, as soon as there are any; none if none arrive
         within the timeout.
         """
-        records: list[Any] = self._run(self._core.poll(timeout_ms, max_records))
+        records: list[Any] = self._run(self._usable().poll(timeout_ms, max_records))
         return records
 
     def poll_batches(self, timeout_ms: int = 1000) -> list[FetchedBatches]:
         """All fetched records as whole batches, without decoding or decompression."""
-        return self._run(self._core.poll_batches(timeout_ms))
+        return self._run(self._usable().poll_batches(timeout_ms))
 
     def poll_arrow(self, timeout_ms: int = 1000, columns: Sequence[str] | None = None) -> "pyarrow.Table":
         """All fetched records as a pyarrow Table of the columns of the Spark source; `headers` only if
         `columns` names it. No deserializer or interceptor is called.
         """
-        return self._run(self._core.poll_arrow(timeout_ms, columns))
+        return self._run(self._usable().poll_arrow(timeout_ms, columns))
 
     def __iter__(self) -> Iterator[ConsumerRecord[KeyOut, ValueOut]]:
         """The records one after another, without end."""
@@ -226,11 +229,12 @@ class Consumer(Generic[KeyOut, ValueOut]):
     def topics(self) -> list[str]:
         """The names of all topics except internal ones."""
         request = MetadataRequest(None, allow_auto_topic_creation=False)
-        reply = self._network.call(request, MetadataResponse, deadline=self._deadline())
+        reply = self._usable().network.call(request, MetadataResponse, deadline=self._deadline())
         return sorted(topic.name for topic in reply.topics if topic.name and not topic.is_internal)
 
     def partitions_for(self, topic: str) -> list[int]:
         """The partitions of a topic; raises UnknownTopic."""
+        self._usable()
         view = self._network.cluster.topics.get(topic)
         if view is None:
             was_allowed, self._network.allow_auto_create = self._network.allow_auto_create, False
@@ -265,11 +269,15 @@ class Consumer(Generic[KeyOut, ValueOut]):
         connections.
 
         Steps that are not done after `timeout_ms` are skipped; the group then removes the member at its
-        session timeout.
+        session timeout. A second call has no effect.
         """
+        if self._closer is not None:
+            return
+        self._closer = threading.get_ident()
         try:
             self._run(self._core.close(timeout_ms))
         finally:
+            self._is_closed = True
             self._network.close()
 
     def __enter__(self) -> Self:
@@ -281,6 +289,13 @@ class Consumer(Generic[KeyOut, ValueOut]):
         self.close()
 
     # -- inside ----------------------------------------------------------------------------------------------
+
+    def _usable(self) -> ConsumerCore:
+        """The core. Raises ClientClosed once `close` has begun, except in the listeners that it calls."""
+        if self._is_closed or self._closer not in (None, threading.get_ident()):
+            raise ClientClosed("the consumer is closed")
+        self._network.check_process()
+        return self._core
 
     def _keep(self, tell: Callable[[], None]) -> GroupThread:
         self._thread = GroupThread(self._settings, tell)
@@ -320,6 +335,7 @@ class Consumer(Generic[KeyOut, ValueOut]):
         return Micros(now_us() + self._settings.default_api_timeout_ms * 1000)
 
     def _offsets(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, Offset]:
+        self._usable()
         level, deadline = self._settings.isolation_level, self._deadline()
         found = list_offsets(self._network, positions, isolation_level=level, deadline=deadline)
         return {partition: Offset(found[partition][0]) for partition in positions}

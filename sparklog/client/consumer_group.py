@@ -13,7 +13,7 @@ from sparklog.client.membership_offsets import CommitCallback, Job, OffsetAndMet
 from sparklog.client.settings import ClientSettings
 from sparklog.client.transport import Network
 from sparklog.client.waits import Call, Steps, Until
-from sparklog.errors import BrokerError, SparklogError
+from sparklog.errors import BrokerError, RequestTimeout, SparklogError
 from sparklog.model import Micros, TopicPartition
 
 RebalanceListener = Callable[[tuple[TopicPartition, ...]], object]
@@ -315,6 +315,8 @@ class ConsumerGroup:
         self._keeper.wake()
         yield Until(lambda: job.is_done, Micros(job.deadline + _DEFAULT_WAIT_US))
         self._keeper.check()
+        if not job.is_done:
+            raise RequestTimeout("the group's coordinator was not asked in time")
         if job.error is not None:
             raise job.error
 

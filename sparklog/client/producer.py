@@ -122,6 +122,8 @@ class Producer(Generic[KeyIn, ValueIn]):
         self._sticky_batches = self._intake.sticky_batches
         self._waiting_for_memory = 0
         self._is_forked = False
+        self._closers: dict[int, None] = {}
+        """The threads that have called `close`: only these may use the producer from then on."""
         _forget_in_children(self)
 
     # -- sending ---------------------------------------------------------------------------------------------
@@ -155,7 +157,7 @@ class Producer(Generic[KeyIn, ValueIn]):
         if timestamp_ms is None:
             timestamp_ms = time.time_ns() // 1_000_000
         with self._lock:
-            if self._turns.is_closed or self._transaction is not None:
+            if self._turns.is_closed or self._closers or self._transaction is not None:
                 self._raise_unless_open()
             # Most records take this way into a batch, without a call of `Intake.add`.
             batch = self._sticky_batches.get(topic) if key_content is None and partition is None else None
@@ -268,6 +270,7 @@ class Producer(Generic[KeyIn, ValueIn]):
 
     def partitions_for(self, topic: str) -> list[int]:
         """The partitions of a topic."""
+        self._raise_if_closed()
         view = self._network.cluster.topics.get(topic) or self._wait_for_topic(topic)
         return [partition.partition for partition in view.partitions]
 
@@ -277,6 +280,7 @@ class Producer(Generic[KeyIn, ValueIn]):
         """
         if self._is_forked:
             return
+        self._closers[threading.get_ident()] = None
         try:
             self._abort_open(timeout_ms)
             self.flush(timeout_ms)
@@ -311,8 +315,7 @@ class Producer(Generic[KeyIn, ValueIn]):
         return Deliveries(self, runs)
 
     def _raise_unless_open(self) -> None:
-        if self._turns.is_closed:
-            self._raise_if_closed()
+        self._raise_if_closed()
         transaction = self._transaction
         if transaction is not None and transaction.state is not _IN_TRANSACTION:
             transaction.raise_unless_open()
@@ -447,7 +450,7 @@ class Producer(Generic[KeyIn, ValueIn]):
     def _raise_if_closed(self) -> None:
         if self._is_forked:
             raise ClientClosed(FORKED)
-        if self._turns.is_closed:
+        if self._turns.is_closed or (self._closers and threading.get_ident() not in self._closers):
             raise ClientClosed("the producer is closed")
 
 

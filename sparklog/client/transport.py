@@ -201,9 +201,7 @@ class Network:
 
     def poll(self, deadline: Micros) -> list[Answer]:
         """Wait for answers until `deadline`, which may be past; may return early without any."""
-        if self._is_closed:
-            raise ClientClosed("the client is closed")
-        self.check_process()
+        self.check_open()
         now = now_us()
         self._ask_metadata(now)
         wait_us = 0 if deadline <= now else max(0, self.next_event(deadline, self._polled) - now)
@@ -294,6 +292,12 @@ class Network:
     def is_forked(self) -> bool:
         """Whether this is a child of the process that opened the connections."""
         return os.getpid() != self._pid
+
+    def check_open(self) -> None:
+        """Raise ClientClosed after `close`, and in a child process."""
+        if self._is_closed:
+            raise ClientClosed("the client is closed")
+        self.check_process()
 
     def check_process(self) -> None:
         """Raise ClientClosed in a child process: it would take bytes away from its parent."""
