@@ -94,7 +94,7 @@ _DOC: Final[Mapping[str, str]] = {
     "transaction_timeout_ms": "The time after which the coordinator aborts a transaction.",
     "auto_offset_reset": "Where to begin without a committed offset: `earliest`, `latest`, `none` (an error) or `by_duration:PT1H` (KIP-1106).",
     "isolation_level": "With `read_committed`, records of open and aborted transactions are not returned.",
-    "allow_auto_create_topics": "Whether asking for a topic may create it.",
+    "allow_auto_create_topics": "Whether a consumer that asks for a topic may create it. Kafka's default is true.",
     "check_crcs": "Verify the checksum of each batch.",
     "fetch_min_bytes": "The size that a broker gathers before it answers a fetch.",
     "fetch_max_wait_ms": "How long it gathers.",

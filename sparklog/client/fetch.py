@@ -10,7 +10,8 @@ A machine without I/O. Per partition, in the order of the log:
          ^                          | out of range, truncated: by `auto_offset_reset`
          +--------------------------+
 
-Every seek begins a new generation; a reply of an older generation is dropped.
+A position belongs to one topic id. In a topic that was deleted and created again, reading begins at its first
+offset. Every seek begins a new generation; a reply of an older generation is dropped.
 
 Three other readers send Fetch, each for a different task: `ranges` (a known end), `standing_fetch` (no
 records) and the broker's resolver (a round of partitions up to their ends). `decision_log` reads by `ranges`.
@@ -23,7 +24,7 @@ import msgspec
 
 from sparklog.client.chunk import Chunk
 from sparklog.client.cluster import NO_NODE, Cluster, Entropy, backoff_us
-from sparklog.client.failures import LogTruncated, NoOffset, OffsetOutOfRange
+from sparklog.client.failures import LogTruncated, NoOffset, OffsetOutOfRange, TopicMadeAnew
 from sparklog.client.fetch_reading import Reading
 from sparklog.client.fetch_session import VERSION_BEFORE_TOPIC_IDS, FetchSession, Wanted
 from sparklog.client.near_replicas import NearReplicas
@@ -108,6 +109,7 @@ class Fetcher:
         """
         reading = self._reading(partition)
         self._place(reading, offset)
+        reading.topic_id = self._cluster.id_of(partition.topic)
         if leader_epoch >= 0:
             reading.last_epoch = reading.valid_epoch = reading.consumed_epoch = leader_epoch
 
@@ -203,6 +205,14 @@ class Fetcher:
             if node == NO_NODE or view is None:
                 self._cluster.refresh_soon()
                 continue
+            topic_id = self._cluster.id_of(partition.topic)
+            if ZERO_UUID not in (reading.topic_id, topic_id) and reading.topic_id != topic_id:
+                if reading.chunks:
+                    continue  # the caller takes the records of the deleted topic first
+                self._made_anew(reading)
+            reading.topic_id = topic_id
+            if reading.error is not None:
+                continue
             if reading.position is None:
                 if reading.reset_to is None:
                     reading.reset_to = self._default_reset()
@@ -217,7 +227,7 @@ class Fetcher:
                     continue
                 reading.valid_epoch = view.leader_epoch
                 fetch.setdefault(node, {})[partition] = Wanted(
-                    self._cluster.id_of(partition.topic),
+                    topic_id,
                     reading.fetch_offset,
                     view.leader_epoch,
                     self._settings.max_partition_fetch_bytes,
@@ -354,6 +364,16 @@ class Fetcher:
             )
         else:
             self._begin_anew(reading)
+
+    def _made_anew(self, reading: Reading) -> None:
+        """The topic was deleted and created again: every record of the new one is unread, whatever
+        `auto_offset_reset` is for partitions without a position. With `none`, the caller decides.
+        """
+        self._place(reading, EARLIEST)
+        if self._settings.auto_offset_reset == "none":
+            reading.error = TopicMadeAnew(
+                f"topic {reading.topic_partition.topic!r} was deleted and made anew: seek to go on"
+            )
 
     def _begin_anew(self, reading: Reading) -> None:
         """Begin by `auto_offset_reset`, which is not `none`."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from sparklog.client.chunk import Chunk, whole_batches
 from sparklog.client.failures import CorruptRecords
 from sparklog.errors import SparklogError
-from sparklog.model import Micros, TopicPartition
+from sparklog.model import ZERO_UUID, Micros, TopicPartition, Uuid
 from sparklog.wire.messages.fetch import PartitionData
 
 _AT_ONCE = Micros(0)
@@ -21,6 +21,7 @@ class Reading:
     topic_partition: TopicPartition
     generation: int
     position: int | None = None
+    topic_id: Uuid = ZERO_UUID  # of the topic that the position belongs to; zeros: not known yet
     fetch_offset: int = 0
     chunks: deque[Chunk] = field(default_factory=deque)
     error: SparklogError | None = None  # raised after earlier fetched records are handed out

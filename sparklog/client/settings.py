@@ -133,7 +133,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     # consumers
     auto_offset_reset: OffsetReset = "latest"
     isolation_level: IsolationLevel = "read_uncommitted"
-    allow_auto_create_topics: bool = True
+    allow_auto_create_topics: bool = False
     check_crcs: bool = True
     fetch_min_bytes: Count = 1
     fetch_max_wait_ms: Count = 500
@@ -404,12 +404,19 @@ def _servers(given: object) -> tuple[str, ...]:
     return servers
 
 
+PORT_DEFAULT: Final = 9092
+"""Kafka's port."""
+
+
 def address_of(server: str) -> tuple[str, int]:
-    """The host and port of `host:port`, `[v6]:port` or `PROTOCOL://host:port`; SettingsError for any other
-    text.
+    """The host and port of `host:port`, `[v6]:port` or `PROTOCOL://host:port`; 9092 without a port.
+    SettingsError for any other text.
     """
-    host, colon, port = server.rpartition("://")[2].rpartition(":")
-    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+    address = server.rpartition("://")[2]
+    if ":" not in address.rpartition("]")[2]:
+        address = f"{address}:{PORT_DEFAULT}"
+    host, _, port = address.rpartition(":")
+    if not host.strip("[] ") or " " in host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
         raise SettingsError(f"bootstrap.servers: {server!r} is not host:port")
     return host.strip("[]"), int(port)
 

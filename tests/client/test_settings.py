@@ -10,6 +10,7 @@ from sparklog.client.settings import (
     ClientSettings,
     ConsumerOptions,
     ProducerOptions,
+    address_of,
 )
 from sparklog.client.without_effect import WITHOUT_EFFECT
 from sparklog.errors import SettingsError
@@ -31,7 +32,7 @@ def test_dotted_keys_with_text_become_typed_fields() -> None:
         ("linger.ms", "-1", "linger.ms=-1: must be a whole number >= 0"),
         ("fetch.min.bytes", "99999999999", "fetch.min.bytes"),
         ("acks", "3", "acks=3: must be one of all, -1, 0, 1"),
-        ("bootstrap.servers", "nowhere", "host:port"),
+        ("bootstrap.servers", "nowhere:", "host:port"),
         ("bootstrap.servers", " , ", "empty"),
         ("security.protocol", "TLS", "security.protocol=TLS: must be one of PLAINTEXT, SSL"),
         ("compression.type", "brotli", "compression.type=brotli"),
@@ -115,3 +116,16 @@ def test_a_transactional_id_needs_what_transactions_rest_on() -> None:
         ).transaction_timeout_ms
         == 5000
     )
+
+
+@pytest.mark.parametrize(
+    ("server", "address"),
+    [
+        ("localhost", ("localhost", 9092)),
+        ("SSL://broker.example", ("broker.example", 9092)),
+        ("[::1]", ("::1", 9092)),
+        ("localhost:1", ("localhost", 1)),
+    ],
+)
+def test_an_address_without_a_port_has_the_port_of_kafka(server: str, address: tuple[str, int]) -> None:
+    assert address_of(server) == address
