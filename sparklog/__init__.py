@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         TransactionError,
         TransactionFatal,
         UnknownTopic,
+        WrongProtocol,
         WrongTransactionState,
     )
     from sparklog.client.membership import GroupMetadata
@@ -139,6 +140,7 @@ __all__ = [
     "UndecodableRecord",
     "UnknownTopic",
     "WrittenRange",
+    "WrongProtocol",
     "WrongTransactionState",
     "embedded",
     "errors",
@@ -162,7 +164,7 @@ _NAMES = {
         "AuthenticationFailed BrokerGone BufferExhausted ClientClosed CommitFailed CorruptRecords "
         "DeliveryFailed FencedInstance LogTruncated NoOffset OffsetOutOfRange ProducerFenced "
         "RebalanceInProgress RecordTooLarge TopicMadeAnew TransactionAbortable TransactionError "
-        "TransactionFatal UnknownTopic WrongTransactionState"
+        "TransactionFatal UnknownTopic WrongProtocol WrongTransactionState"
     ),
     "sparklog.client.membership": "GroupMetadata",
     "sparklog.client.membership_offsets": "OffsetAndMetadata",

@@ -22,6 +22,7 @@ from sparklog.client.producer_records import (
     RecordMetadata,
     Serializer,
     WrittenRange,
+    checked_timestamp,
     error_of,
     listed,
     metadata_of,
@@ -145,8 +146,9 @@ class AsyncProducer(AsyncClient, Generic[KeyIn, ValueIn]):
             await self._pause(driver)
         key_content: object = key if self._serialize_key is None else self._serialize_key(key)
         content: object = value if self._serialize_value is None else self._serialize_value(value)
-        if timestamp_ms is None:
-            timestamp_ms = time.time_ns() // 1_000_000
+        timestamp_ms = (
+            time.time_ns() // 1_000_000 if timestamp_ms is None else checked_timestamp(timestamp_ms)
+        )
         transaction = self._sending.transaction
         if transaction is not None and transaction.state is not _IN_TRANSACTION:
             transaction.raise_unless_open()
@@ -190,12 +192,12 @@ class AsyncProducer(AsyncClient, Generic[KeyIn, ValueIn]):
         timestamp_ms: int | None = None,
     ) -> "AsyncDeliveries":
         """As `Producer.send_many`. If cancelled, the records before some point are sent."""
+        stamp = time.time_ns() // 1_000_000 if timestamp_ms is None else checked_timestamp(timestamp_ms)
         contents = listed(values, self._serialize_value)
         names = None if keys is None else listed(keys, self._serialize_key)
         if names is not None and len(names) != len(contents):
             raise ValueError(f"{len(names)} keys for {len(contents)} values")
         await self.partitions_for(topic)
-        stamp = time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
         return await self._add_all(topic, self._intake.rows(topic, names, contents, partition, stamp))
 
     async def send_arrow(self, topic: str, table: "Tabular") -> "AsyncDeliveries":

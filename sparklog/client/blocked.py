@@ -17,12 +17,16 @@ def topic_refusal(network: Network, topic: str) -> SparklogError | None:
     return BrokerError(code, f"topic {topic!r}")
 
 
-def topic_is_late(network: Network, settings: ClientSettings, topic: str) -> BufferExhausted:
+def topic_is_late(network: Network, settings: ClientSettings, topic: str) -> RequestTimeout:
     """The partitions of the topic did not become known in time."""
     code = network.cluster.errors.get(topic)
-    trouble = str(network.last_error or "no broker has answered") if code is None else code.name
-    return BufferExhausted(
-        f"{trouble}; no metadata of topic {topic!r} within max_block_ms={settings.max_block_ms}"
+    trouble = network.last_error
+    if code is not None:
+        why = code.name
+    else:
+        why = "no broker answers" if trouble is None else f"no broker answers ({trouble})"
+    return RequestTimeout(
+        f"{why}; no metadata of topic {topic!r} within max_block_ms={settings.max_block_ms}"
     )
 
 

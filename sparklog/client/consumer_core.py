@@ -26,6 +26,7 @@ from sparklog.client.fetch import EARLIEST, LATEST, Errand, Fetcher
 from sparklog.client.group import Keeper
 from sparklog.client.membership import GroupMetadata, Subscription
 from sparklog.client.membership_offsets import CommitCallback, OffsetAndMetadata, positions_of
+from sparklog.client.patterns import topic_pattern
 from sparklog.client.settings import ClientSettings
 from sparklog.client.transport import Network
 from sparklog.client.waits import Events, Steps
@@ -122,7 +123,7 @@ class ConsumerCore:
         if not group.is_subscribed:
             self.assign(())
         if text is not None and self._settings.group_protocol == "classic":
-            re.compile(text)
+            topic_pattern(text)
         group.subscribe(Subscription(names, text), Listeners(on_assign, on_revoke, on_lost))
 
     def unsubscribe(self) -> Steps[None]:

@@ -1,6 +1,6 @@
 """The errors of a client beyond the error codes of brokers; all are a `SparklogError`."""
 
-from sparklog.errors import ConnectionFailed, ErrorCode, SparklogError
+from sparklog.errors import ConnectionFailed, DecodeError, ErrorCode, SparklogError
 from sparklog.model import TopicPartition
 
 FORKED = "this client belongs to the parent process: make one of the child's own"
@@ -12,9 +12,7 @@ def not_pickled(kind: str) -> TypeError:
 
 
 class BufferExhausted(SparklogError):
-    """`max_block_ms` passed before `buffer_memory` had room for a record, or before the topic's partitions
-    were known.
-    """
+    """`max_block_ms` passed before `buffer_memory` had room for a record."""
 
 
 class RecordTooLarge(SparklogError):
@@ -47,6 +45,12 @@ class BrokerGone(ConnectionFailed):
 
 class AuthenticationFailed(SparklogError):
     """The broker refused the credentials, or did not prove its own: the same ones will fail again."""
+
+
+class WrongProtocol(DecodeError):
+    """The port of a broker's address speaks HTTP or TLS instead of plain Kafka: it will not answer otherwise
+    the next time.
+    """
 
 
 class CorruptRecords(SparklogError):

@@ -12,12 +12,20 @@ A broker grows its buffer as bytes arrive, because it does not trust the announc
 from struct import Struct
 from typing import Final
 
+from sparklog.client.failures import WrongProtocol
 from sparklog.errors import DecodeError
 
 SMALL_BYTES: Final = 64 << 10
 _ROUND_BYTES: Final = 1 << 20
 
 _LENGTH = Struct(">i")
+_TLS: Final = "it speaks TLS: set security.protocol to SSL or SASL_SSL"
+_OTHERS: Final = {
+    b"HTT": "it speaks HTTP, not Kafka's protocol: is this the port of a console or of metrics?",
+    b"\x15\x03\x01": _TLS,
+    b"\x15\x03\x03": _TLS,
+}
+"""What a reply of another protocol begins with; as lengths, these would be hundreds of megabytes."""
 
 
 class ReceiveBuffers:
@@ -95,6 +103,8 @@ class ReplyFramer:
         while limit - position >= 4:
             (length,) = _LENGTH.unpack_from(small, position)
             if not 0 <= length <= self.frame_bytes_max:
+                if (other := _OTHERS.get(bytes(small[position : position + 3]))) is not None:
+                    raise WrongProtocol(other)
                 raise DecodeError(f"a reply of {length} bytes, where {self.frame_bytes_max} are allowed")
             end = position + 4 + length
             if end > limit:

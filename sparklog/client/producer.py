@@ -29,6 +29,7 @@ from sparklog.client.producer_records import (
     ProducerRecord,
     RecordMetadata,
     Serializer,
+    checked_timestamp,
     listed,
 )
 from sparklog.client.promises import Deliveries, Delivery
@@ -142,9 +143,9 @@ class Producer(Generic[KeyIn, ValueIn]):
         """Add a record to a batch; waits up to `max_block_ms` for the metadata of the topic and for memory of
         `buffer_memory`.
 
-        Text is encoded as UTF-8 unless there are serializers. Raises RecordTooLarge, BufferExhausted,
-        UnknownTopic or ClientClosed at once; later errors are those of the Delivery and of
-        `on_delivery(metadata, error)`, one argument of which is None.
+        Text is encoded as UTF-8 unless there are serializers. Raises RequestTimeout if no broker answers for
+        the topic, BufferExhausted, RecordTooLarge, UnknownTopic or ClientClosed at once; later errors are
+        those of the Delivery and of `on_delivery(metadata, error)`, one argument of which is None.
         """
         if self._interceptors:
             record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
@@ -154,8 +155,9 @@ class Producer(Generic[KeyIn, ValueIn]):
             partition, timestamp_ms = record.partition, record.timestamp_ms
         key_content: object = key if self._serialize_key is None else self._serialize_key(key)
         content: object = value if self._serialize_value is None else self._serialize_value(value)
-        if timestamp_ms is None:
-            timestamp_ms = time.time_ns() // 1_000_000
+        timestamp_ms = (
+            time.time_ns() // 1_000_000 if timestamp_ms is None else checked_timestamp(timestamp_ms)
+        )
         with self._lock:
             if self._turns.is_closed or self._closers or self._transaction is not None:
                 self._raise_unless_open()
@@ -194,12 +196,12 @@ class Producer(Generic[KeyIn, ValueIn]):
                 for value, key in pairs
             ]
             return Deliveries(self, [one.run for one in sent])
+        stamp = time.time_ns() // 1_000_000 if timestamp_ms is None else checked_timestamp(timestamp_ms)
         contents = listed(values, self._serialize_value)
         names = None if keys is None else listed(keys, self._serialize_key)
         if names is not None and len(names) != len(contents):
             raise ValueError(f"{len(names)} keys for {len(contents)} values")
         self.partitions_for(topic)
-        stamp = time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
         return self._add_all(topic, self._intake.rows(topic, names, contents, partition, stamp))
 
     def send_arrow(self, topic: str, table: "Tabular") -> Deliveries:

@@ -3,7 +3,8 @@ written.
 """
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, Protocol
+from operator import index
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -13,6 +14,8 @@ from sparklog.client.outbound_batch import Done, OutboundBatch
 from sparklog.errors import SparklogError
 from sparklog.model import Micros, TopicPartition
 from sparklog.record.batch import Content, Headers
+
+INT64_MAX: Final = (1 << 63) - 1
 
 Serializer = Callable[[object], bytes | None]
 
@@ -44,6 +47,19 @@ class ProducerInterceptor(Protocol):
     def on_send(self, record: ProducerRecord) -> ProducerRecord: ...
 
     def on_acknowledgement(self, metadata: RecordMetadata | None, error: SparklogError | None) -> None: ...
+
+
+def checked_timestamp(timestamp_ms: int) -> int:
+    """A timestamp that the caller gave. Raises ValueError, and TypeError for any other type."""
+    if isinstance(timestamp_ms, bool):
+        raise TypeError(f"timestamp_ms={timestamp_ms}: give milliseconds since 1970 as an int")
+    try:
+        stamp = index(timestamp_ms)
+    except TypeError:
+        raise TypeError(f"timestamp_ms={timestamp_ms!r}: give milliseconds since 1970 as an int") from None
+    if not 0 <= stamp <= INT64_MAX:
+        raise ValueError(f"timestamp_ms={stamp} is outside [0, {INT64_MAX}]")
+    return stamp
 
 
 class WrittenRange(NamedTuple):

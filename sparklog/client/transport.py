@@ -13,7 +13,14 @@ from typing import Final, NoReturn, Self, TypeVar
 from sparklog.client.clock import entropy, now_us
 from sparklog.client.cluster import NO_NODE, Cluster
 from sparklog.client.connection import Answer, Connection, State, broken
-from sparklog.client.failures import FORKED, AuthenticationFailed, BrokerGone, ClientClosed, not_pickled
+from sparklog.client.failures import (
+    FORKED,
+    AuthenticationFailed,
+    BrokerGone,
+    ClientClosed,
+    WrongProtocol,
+    not_pickled,
+)
 from sparklog.client.frames import ReceiveBuffers
 from sparklog.client.link import Link
 from sparklog.client.logs import Reports
@@ -55,7 +62,7 @@ class Network:
             from sparklog.client.sasl.token_endpoint import shell_login  # most clients need none
 
             self._login = shell_login(settings, entropy)
-        self.refusal: AuthenticationFailed | None = None  # of a connection, not raised yet
+        self.refusal: AuthenticationFailed | WrongProtocol | None = None  # of a connection, not raised yet
         self.allow_auto_create = True
         self._in_flight_max = (
             settings.max_in_flight_requests_per_connection if in_flight_max is None else in_flight_max
@@ -125,7 +132,7 @@ class Network:
         self._flush(link)
 
     def raise_refusal(self) -> None:
-        """Raise the AuthenticationFailed with which a broker has refused a connection since the last call."""
+        """Raise the AuthenticationFailed or WrongProtocol of a connection since the last call."""
         if (refusal := self.refusal) is not None:
             self.refusal = None
             raise refusal
@@ -446,6 +453,11 @@ class Network:
         except AuthenticationFailed as error:
             self.refusal = error
             self._fail(link, error)
+        except WrongProtocol as error:
+            named = WrongProtocol(f"{link.address} is not a plain Kafka listener: {error}")
+            if not any(map(self.is_connected, self._links)):
+                self.refusal = named
+            self._fail(link, named)
         except DecodeError as error:
             where = " (is this a plain-text Kafka listener?)" if connection.state is State.HANDSHAKE else ""
             self._fail(link, broken(f"the broker sent an invalid reply: {error}{where}"))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeVar
 
+from sparklog.client.patterns import topic_pattern
 from sparklog.errors import SettingsError
 
 T = TypeVar("T")
@@ -116,8 +117,8 @@ def topics(value: str) -> tuple[str, ...]:
 
 def pattern(value: str) -> str:
     try:
-        re.compile(text(value))
-    except (re.error, RecursionError, OverflowError) as error:
+        topic_pattern(text(value))
+    except ValueError as error:
         raise ValueError(f"must be a regular expression ({error})") from None
     return value.strip()
 

@@ -20,6 +20,7 @@ from sparklog.client.failures import (
     OffsetOutOfRange,
     RecordTooLarge,
     UnknownTopic,
+    WrongProtocol,
 )
 from sparklog.client.producer import Producer, ProducerRecord, RecordMetadata
 from sparklog.client.ranges import RangeReader
@@ -106,7 +107,7 @@ def test_a_full_buffer_goes_on_when_the_broker_answers(broker: ScriptedBroker, l
 def test_an_unknown_topic_is_waited_for_no_longer_than_max_block_ms(broker: ScriptedBroker) -> None:
     with (
         Producer(bootstrap_servers=broker.address, max_block_ms=100) as producer,
-        pytest.raises(BufferExhausted, match="UNKNOWN_TOPIC_OR_PARTITION"),
+        pytest.raises(RequestTimeout, match="UNKNOWN_TOPIC_OR_PARTITION"),
     ):
         producer.send("nowhere", b"a")
 
@@ -363,7 +364,7 @@ def test_nobody_there_is_told_with_the_reason() -> None:
 def test_a_listener_that_is_no_kafka_broker_is_told_as_such() -> None:
     with ScriptedBroker({"ApiVersions": lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n"}) as web:
         admin = Admin(bootstrap_servers=web.address, default_api_timeout_ms=100)
-        with pytest.raises(ConnectionFailed, match="plain-text Kafka"):
+        with pytest.raises(WrongProtocol, match="speaks HTTP"):
             admin.list_topics()
         admin.close()
 
