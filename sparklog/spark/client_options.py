@@ -4,13 +4,29 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
-from sparklog.client.settings import ClientSettings
+from sparklog.client.settings import AdminOptions, ClientSettings
 from sparklog.client.without_effect import MEMBERS_ONLY, warn_without_effect
 from sparklog.errors import SettingsError
 
 CLIENT_PREFIX: Final = "kafka."
 TOKEN_MECHANISM: Final = "kafka.sasl.token.mechanism"  # noqa: S105 - the name of an option
 """Spark's Kafka connector has `spark.kafka.clusters.<name>.sasl.token.mechanism`."""
+
+_CONNECTION: Final = "max_in_flight_requests_per_connection"
+OF_READS: Final = frozenset(
+    {"check_crcs", "client_rack", "fetch_max_wait_ms", "isolation_level", _CONNECTION}
+)
+OF_WRITES: Final = frozenset(
+    {
+        *("acks", "buffer_memory", "compression_gzip_level", "compression_lz4_level", "compression_type"),
+        *("compression_zstd_level", "delivery_timeout_ms", "enable_idempotence", "max_block_ms"),
+        *(_CONNECTION, "max_request_size", "transaction_timeout_ms"),
+        "transactional_id",  # writes refuse it, with the reason
+    }
+)
+"""The settings of consumers that reads use, and those of producers that writes use. Both use all settings
+that every client has.
+"""
 
 _NO_BROKERS: Final = (
     "option 'kafka.bootstrap.servers' is missing, as host:port,host:port. Only a table created without "
@@ -24,6 +40,15 @@ class TokenMechanism(Enum):
 
     SCRAM_SHA_256 = "scram-sha-256"
     SCRAM_SHA_512 = "scram-sha-512"
+
+
+def without_effect(settings: ClientSettings, used: frozenset[str]) -> list[str]:
+    """The settings with another value than their default that neither every client nor one that uses these
+    settings uses.
+    """
+    used |= AdminOptions.__annotations__.keys()
+    defaults = zip(settings.__struct_fields__, settings.__struct_defaults__, strict=True)
+    return [name for name, default in defaults if name not in used and getattr(settings, name) != default]
 
 
 def client_settings(given: Mapping[str, str], servers: object, *, is_by_token: bool) -> ClientSettings:

@@ -71,11 +71,6 @@ class SinkWritten(WriterCommitMessage):
 def delivery_for_stream(options: Options) -> Delivery:
     """The delivery of a stream's micro-batches: exactly once, unless the options say otherwise."""
     _check(options)
-    if options.txn_app_id is not None or options.txn_version is not None:
-        raise SettingsError(
-            "options 'txnAppId' and 'txnVersion' are for batch writes, as in foreachBatch: a stream counts "
-            "its own batches"
-        )
     if options.delivery is Guarantee.AT_LEAST_ONCE:
         return AtLeastOnce(options.client)
     return ExactlyOnce(options.client, identity=options.sink_id or options.checkpoint.rstrip("/"))

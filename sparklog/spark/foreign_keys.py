@@ -4,7 +4,8 @@ Accepted are the keys that Spark adds, and options of Spark's Kafka connector th
 Refused are options that would change where records go or how they are read, if sparklog does not support
 them. An unknown key is refused if it is similar to an option, or has a prefix of sparklog or of the
 connector, because a misspelt option must not be ignored silently. Any other unknown key causes a warning:
-the platform that runs the query may have added it.
+the platform that runs the query may have added it. So does an option of Delta or of another format of Spark,
+however similar: it is spelled as its user wants it.
 """
 
 import warnings
@@ -48,6 +49,16 @@ _FORBIDDEN: Mapping[str, str] = MappingProxyType(
 )
 _OUR_PREFIXES: Final = ("sparklog.", "kafka", "fetchoffset.")
 """An unknown key with one of these prefixes is meant for this format."""
+_OF_OTHER_FORMATS: Final = frozenset(
+    {
+        *("dateformat", "delimiter", "inferschema", "maxmalformedlogperpartition", "timeformat", "valuetag"),
+        *("driver", "fileformat", "includetimestamp", "maxfilespertrigger", "mergeschema", "numpartitions"),
+        *("maxrecordsperfile", "startingversion", "cloudfiles.maxbytespertrigger"),
+    }
+)
+"""The options of Spark's other formats and of Delta that are similar to one of ours, in lower case.
+`startTimestamp` of the source `rate-micro-batch` is not among them: it is more likely `startingTimestamp`.
+"""
 _CLOSE: Final = 0.7
 """The similarity, as difflib computes it, from which an unknown key counts as a misspelt option."""
 _warned: set[str] = set()
@@ -70,7 +81,7 @@ def refuse_or_warn(key: str, options: Mapping[str, str]) -> None:
     `options` has names by their lower case.
     """
     lower = key.lower()
-    near = get_close_matches(lower, options, n=1, cutoff=_CLOSE)
+    near = [] if lower in _OF_OTHER_FORMATS else get_close_matches(lower, options, n=1, cutoff=_CLOSE)
     if near:
         raise SettingsError(f"unknown option {key!r}; did you mean {options[near[0]]!r}?")
     if lower.startswith(_OUR_PREFIXES):

@@ -3,10 +3,10 @@ kind of value. A parser raises ValueError that says what the option accepts.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from sparklog.client.patterns import topic_pattern
 from sparklog.errors import SettingsError
@@ -44,16 +44,58 @@ class NoMatch(Enum):
     LATEST = "latest"
 
 
+class Use(Enum):
+    """What Spark does with the options."""
+
+    BATCH_READ = "a batch read"
+    STREAM_READ = "a streaming read"
+    BATCH_WRITE = "a batch write"
+    STREAM_WRITE = "a streaming write"
+
+
+@dataclass(frozen=True, slots=True)
+class Uses:
+    """The uses in which an option has an effect. In another use it causes a warning, or an error that says
+    what to do instead.
+    """
+
+    where: frozenset[Use]
+    name: str
+    refused: Mapping[Use, str] = field(default_factory=dict)
+
+
+_READS: Final = frozenset({Use.BATCH_READ, Use.STREAM_READ})
+_WRITES: Final = frozenset({Use.BATCH_WRITE, Use.STREAM_WRITE})
+_ENDS: Final = "a stream reads new records by itself; one that ends has .trigger(availableNow=True)"
+_AS_THEY_ARE: Final = (
+    "a write takes keys and values as they are: encode them first, as to_json and to_avro do"
+)
+READS: Final = Uses(_READS, "reads")
+WRITES: Final = Uses(_WRITES, "writes")
+EVERYWHERE: Final = Uses(_READS | _WRITES, "reads and writes")
+STREAM_READS: Final = Uses(frozenset({Use.STREAM_READ}), "streaming reads")
+BOUNDED: Final = Uses(frozenset({Use.BATCH_READ}), "batch reads", {Use.STREAM_READ: _ENDS})
+DECODED: Final = Uses(_READS, "reads", dict.fromkeys(sorted(_WRITES, key=str), _AS_THEY_ARE))
+VERSIONED: Final = Uses(
+    frozenset({Use.BATCH_WRITE}),
+    "batch writes",
+    {Use.STREAM_WRITE: "a stream counts its own batches; foreachBatch passes their numbers"},
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Definition:
     """The definition of one option."""
 
     name: str
+    uses: Uses
     parse: Callable[[str], object]
     doc: str
     aliases: tuple[str, ...]
     default: str
     """The default as the documentation shows it."""
+    needs: tuple[str, ...]
+    """The options without which it has no effect; one of them suffices."""
 
     def parsed(self, value: str) -> object:
         """The value of a text; raises SettingsError with the name and the value."""
@@ -65,15 +107,18 @@ class Definition:
 
 def option(
     name: str,
+    uses: Uses,
     parse: Callable[[str], T],
     default: T,
     doc: str,
     *,
     aliases: tuple[str, ...] = (),
     default_text: str | None = None,
+    needs: tuple[str, ...] = (),
 ) -> T:
     shown = default_text if default_text is not None else "" if default is None else str(default).lower()
-    return field(default=default, metadata={"definition": Definition(name, parse, doc, aliases, shown)})
+    definition = Definition(name, uses, parse, doc, aliases, shown, needs)
+    return field(default=default, metadata={"definition": definition})
 
 
 def text(value: str) -> str:

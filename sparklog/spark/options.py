@@ -12,12 +12,18 @@ from dataclasses import dataclass, field, fields
 
 from sparklog.arrow.formats.names import Format, Mode, SchemaIdPrefix
 from sparklog.client.settings import ClientSettings
-from sparklog.client.without_effect import warn_without_effect
 from sparklog.errors import SettingsError
 from sparklog.model import TopicPartition
 from sparklog.spark import foreign_keys, positions
 from sparklog.spark.client_options import CLIENT_PREFIX, TOKEN_MECHANISM, TokenMechanism, client_settings
 from sparklog.spark.option_values import (
+    BOUNDED,
+    DECODED,
+    EVERYWHERE,
+    READS,
+    STREAM_READS,
+    VERSIONED,
+    WRITES,
     Definition,
     EarlyRowsWhen,
     Guarantee,
@@ -49,10 +55,13 @@ _CHECKPOINT = "checkpointlocation"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The options of one read or write. `parse` checks each option, and `for_*` the rules between them."""
+    """The options of one read or write. `parse` checks each option and the rules that hold in every use;
+    `uses.checked` those of one use.
+    """
 
     bootstrap_servers: str = option(
         "kafka.bootstrap.servers",
+        EVERYWHERE,
         text,
         "",
         "the bootstrap servers, as host:port, comma separated",
@@ -63,21 +72,23 @@ class Options:
     # -- what to read
     subscribe: tuple[str, ...] | None = option(
         "subscribe",
+        READS,
         topics,
         None,
         "the topics to read, comma separated. Exactly one of `subscribe`, `subscribePattern` and `assign` "
         "is required",
     )
     subscribe_pattern: str | None = option(
-        "subscribePattern", pattern, None, "a regular expression that the whole topic name must match"
+        "subscribePattern", READS, pattern, None, "a regular expression that the whole topic name must match"
     )
     assign: tuple[TopicPartition, ...] | None = option(
-        "assign", positions.assignment, None, 'the partitions to read, as JSON: `{"topic":[0,1]}`'
+        "assign", READS, positions.assignment, None, 'the partitions to read, as JSON: `{"topic":[0,1]}`'
     )
 
     # -- where to start and end
     starting_timestamp: Position | None = option(
         "startingTimestamp",
+        READS,
         positions.moment,
         None,
         "start at the first record at or after this time in milliseconds; takes precedence over the next "
@@ -85,6 +96,7 @@ class Options:
     )
     starting_offsets_by_timestamp: Position | None = option(
         "startingOffsetsByTimestamp",
+        READS,
         positions.moments,
         None,
         "as `startingTimestamp`, by partition or by topic, as JSON: "
@@ -92,6 +104,7 @@ class Options:
     )
     starting_offsets: Position | None = option(
         "startingOffsets",
+        READS,
         positions.position,
         None,
         "where to start: `earliest`, `latest`, a number of offsets before the end (`latest-1000`), a "
@@ -103,37 +116,43 @@ class Options:
     )
     starting_offsets_by_timestamp_strategy: NoMatch = option(
         "startingOffsetsByTimestampStrategy",
+        READS,
         no_match,
         NoMatch.ERROR,
         "the start of a partition that has no record at or after a starting time: `error` fails the read, "
         "`latest` starts at the end",
         default_text="`error`",
+        needs=("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets"),
     )
     ending_timestamp: Position | None = option(
         "endingTimestamp",
+        BOUNDED,
         positions.moment,
         None,
-        "batches: end before the first record at or after this time in milliseconds; takes precedence "
+        "end before the first record at or after this time in milliseconds; takes precedence "
         "over the next two options",
     )
     ending_offsets_by_timestamp: Position | None = option(
         "endingOffsetsByTimestamp",
+        BOUNDED,
         positions.moments,
         None,
-        "batches: as `endingTimestamp`, by partition or by topic; takes precedence over `endingOffsets`",
+        "as `endingTimestamp`, by partition or by topic; takes precedence over `endingOffsets`",
     )
     ending_offsets: Position | None = option(
         "endingOffsets",
+        BOUNDED,
         positions.position,
         None,
-        "batches: where to end, in the forms of `startingOffsets`",
+        "where to end, in the forms of `startingOffsets`",
         default_text="`latest`",
     )
     late_binding: bool = option(
         "lateBinding",
+        BOUNDED,
         boolean,
         False,
-        "batches: resolve `earliest` and `latest` when a task starts, not once when the frame is planned. "
+        "resolve `earliest` and `latest` when a task starts, not once when the frame is planned. "
         "A second action on the same frame then reads new records; each partition is one task, and tasks "
         "resolve them at different times",
     )
@@ -141,12 +160,14 @@ class Options:
     # -- how much at a time
     max_offsets_per_trigger: int | None = option(
         "maxOffsetsPerTrigger",
+        STREAM_READS,
         whole(1, INT64_MAX),
         None,
         "the maximum number of offsets in one micro-batch, divided among partitions by backlog",
     )
     min_offsets_per_trigger: int | None = option(
         "minOffsetsPerTrigger",
+        STREAM_READS,
         whole(1, INT64_MAX),
         None,
         "the minimum number of offsets in one micro-batch, waited for up to `maxTriggerDelay`. It does "
@@ -154,13 +175,16 @@ class Options:
     )
     max_trigger_delay_ms: int = option(
         "maxTriggerDelay",
+        STREAM_READS,
         positions.duration_ms,
         900_000,
         "the maximum time that `minOffsetsPerTrigger` delays a micro-batch",
         default_text="`15m`",
+        needs=("minOffsetsPerTrigger",),
     )
     max_bytes_per_trigger: int | None = option(
         "maxBytesPerTrigger",
+        STREAM_READS,
         whole(1, INT64_MAX),
         None,
         "the approximate maximum bytes in one micro-batch, estimated from the size of the logs on the "
@@ -168,6 +192,7 @@ class Options:
     )
     min_partitions: int | None = option(
         "minPartitions",
+        READS,
         whole(1, INT32_MAX),
         None,
         "the approximate minimum number of tasks of a read. Large ranges are split in proportion to their "
@@ -175,12 +200,14 @@ class Options:
     )
     max_records_per_partition: int | None = option(
         "maxRecordsPerPartition",
+        READS,
         whole(1, INT64_MAX),
         None,
         "the maximum number of offsets that one task reads",
     )
     max_bytes_per_partition: int | None = option(
         "maxBytesPerPartition",
+        READS,
         whole(1, INT64_MAX),
         None,
         "the approximate maximum bytes that one task reads, estimated as for `maxBytesPerTrigger`",
@@ -188,9 +215,10 @@ class Options:
 
     early_rows: EarlyRowsWhen = option(
         "earlyRows",
+        STREAM_READS,
         word(EarlyRowsWhen),
         EarlyRowsWhen.AUTO,
-        "streams: `auto` reads micro-batches of at most 1 000 offsets and 1 MiB in the process that plans "
+        "`auto` reads micro-batches of at most 1 000 offsets and 1 MiB in the process that plans "
         "them, without a task's Python worker, on Spark 4.0 to 4.3; with `off`, tasks read all "
         "micro-batches",
         default_text="`auto`",
@@ -198,10 +226,11 @@ class Options:
 
     # -- what else
     include_headers: bool = option(
-        "includeHeaders", boolean, False, "whether the frame has the column `headers`"
+        "includeHeaders", READS, boolean, False, "whether the frame has the column `headers`"
     )
     data_loss: WhenLost = option(
         "failOnDataLoss",
+        READS,
         when_lost,
         WhenLost.FAIL,
         "the behavior if records that a read needs have been removed from the log: `true` fails, `warn` "
@@ -211,6 +240,7 @@ class Options:
     )
     group_id: str | None = option(
         "groupId",
+        STREAM_READS,
         text,
         None,
         "the consumer group to which a stream commits the offsets of finished micro-batches, so that "
@@ -218,18 +248,21 @@ class Options:
     )
     fetch_retries: int = option(
         "fetchOffset.numRetries",
+        STREAM_READS,
         whole(0, INT32_MAX),
         3,
         "the number of retries when a new leader reports an end offset below one that was already read",
     )
     fetch_retry_ms: int = option(
         "fetchOffset.retryIntervalMs",
+        STREAM_READS,
         whole(0, INT32_MAX),
         200,
         "the time between these retries in milliseconds; 1000 in Spark's Kafka connector",
     )
     token_mechanism: TokenMechanism | None = option(
         TOKEN_MECHANISM,
+        EVERYWHERE,
         word(TokenMechanism),
         None,
         "if set, the driver fetches a delegation token, and executors get only that: they authenticate by "
@@ -239,6 +272,7 @@ class Options:
     # -- keys and values as typed columns
     value_format: Format = option(
         "valueFormat",
+        DECODED,
         word(Format),
         Format.BINARY,
         "the format of values: `binary`, `string`, `json`, `avro` or `protobuf` (the last two require "
@@ -247,6 +281,7 @@ class Options:
     )
     value_schema: str | None = option(
         "valueSchema",
+        DECODED,
         text,
         None,
         "the schema of values. For `json`, DDL (`id BIGINT, tags ARRAY<STRING>`) or a Spark schema in "
@@ -255,15 +290,21 @@ class Options:
         "base64",
     )
     value_message: str | None = option(
-        "valueMessage", text, None, "the name of the Protobuf message of values"
+        "valueMessage", DECODED, text, None, "the name of the Protobuf message of values"
     )
     key_format: Format = option(
-        "keyFormat", word(Format), Format.BINARY, "as `valueFormat`, for keys", default_text="`binary`"
+        "keyFormat",
+        DECODED,
+        word(Format),
+        Format.BINARY,
+        "as `valueFormat`, for keys",
+        default_text="`binary`",
     )
-    key_schema: str | None = option("keySchema", text, None, "as `valueSchema`, for keys")
-    key_message: str | None = option("keyMessage", text, None, "as `valueMessage`, for keys")
+    key_schema: str | None = option("keySchema", DECODED, text, None, "as `valueSchema`, for keys")
+    key_message: str | None = option("keyMessage", DECODED, text, None, "as `valueMessage`, for keys")
     schema_id_prefix: SchemaIdPrefix = option(
         "schemaIdPrefix",
+        DECODED,
         word(SchemaIdPrefix),
         SchemaIdPrefix.AUTO,
         "whether a zero byte and a schema id precede the content, as clients of schema registries write "
@@ -272,6 +313,7 @@ class Options:
     )
     mode: Mode | None = option(
         "mode",
+        DECODED,
         word(Mode),
         None,
         "the behavior for a record that cannot be decoded: `permissive` makes it null and puts its bytes "
@@ -281,10 +323,11 @@ class Options:
 
     # -- writing
     topic: str | None = option(
-        "topic", text, None, "the topic to write to; takes precedence over a column `topic`"
+        "topic", WRITES, text, None, "the topic to write to; takes precedence over a column `topic`"
     )
     delivery: Guarantee | None = option(
         "delivery",
+        WRITES,
         word(Guarantee),
         None,
         "`exactly_once`: read_committed consumers read each batch in full and once. `at_least_once`: "
@@ -293,6 +336,7 @@ class Options:
     )
     sink_id: str | None = option(
         "sinkId",
+        WRITES,
         text,
         None,
         "the name under which the commits of a sink are stored",
@@ -300,16 +344,18 @@ class Options:
     )
     txn_app_id: str | None = option(
         "txnAppId",
+        VERSIONED,
         text,
         None,
-        "batches, as in `foreachBatch`: together with `txnVersion`, a write whose version is not higher "
-        "than that of the last write is skipped",
+        "together with `txnVersion`, a write whose version is not higher than that of the last write is "
+        "skipped",
     )
     txn_version: int | None = option(
         "txnVersion",
+        VERSIONED,
         whole(0, INT64_MAX),
         None,
-        "batches: the version of this write among those with its `txnAppId`",
+        "the version of this write among those with its `txnAppId`",
     )
     checkpoint: str = ""
     """The path of the query's checkpoint, if it is an option of the sink."""
@@ -386,44 +432,9 @@ class Options:
         """Whether a starting time after the last record of a partition is an error."""
         return self.starting_offsets_by_timestamp_strategy is NoMatch.ERROR
 
-    def for_load(self) -> "Options":
-        """Checks the options that every read requires; returns itself. Options with a topic to write to may
-        belong to a view that is never read.
-        """
-        if self.topic is None:
-            self._require_one_subscription()
-        return self
-
-    def for_batch_read(self) -> "Options":
-        """Checks options required or forbidden in a batch read; returns itself."""
-        self._require_one_subscription()
-        start = self.start
-        if start == LATEST or (isinstance(start, ByOffset) and _names(start, positions.LATEST_OFFSET)):
-            raise SettingsError(
-                "option 'startingOffsets' of a batch read cannot be latest (-1): nothing would be read"
-            )
-        for name, value in self._for_streams().items():
-            if value is not None:
-                warn_without_effect(f"{name} in a batch read, which is bounded by endingOffsets,")
-        return self
-
-    def for_stream_read(self) -> "Options":
-        """Checks options required or forbidden in a stream; returns itself."""
-        self._require_one_subscription()
-        if self.end is not None:
-            raise SettingsError(
-                f"option {self.end_option!r} is for batch reads; a stream that ends has "
-                f".trigger(availableNow=True)"
-            )
-        if self.late_binding:
-            raise SettingsError(
-                "option 'lateBinding' is for batch reads; a stream reads new records by itself"
-            )
-        return self
-
     def _check_together(self) -> None:
         """Checks rules between options that hold in every use."""
-        named = self._subscriptions()
+        named = self.subscriptions
         if len(named) > 1:
             raise SettingsError(f"options {' and '.join(map(repr, named))} exclude each other: set one")
         least, most = self.min_offsets_per_trigger, self.max_offsets_per_trigger
@@ -432,7 +443,7 @@ class Options:
                 f"option 'minOffsetsPerTrigger' ({least}) is higher than 'maxOffsetsPerTrigger' ({most})"
             )
         start, end = self.start, self.end
-        if end == EARLIEST or (isinstance(end, ByOffset) and _names(end, positions.EARLIEST_OFFSET)):
+        if end == EARLIEST or (isinstance(end, ByOffset) and end.names(positions.EARLIEST_OFFSET)):
             raise SettingsError("option 'endingOffsets' cannot be earliest (-2): nothing would be read")
         if self.late_binding and not (
             isinstance(end, Landmark | None) and (end or LATEST).place is Place.LATEST
@@ -446,31 +457,15 @@ class Options:
                 f"option {self.start_option!r} lies beyond {self.end_option!r}: {'; '.join(backwards)}"
             )
 
-    def _for_streams(self) -> dict[str, int | str | None]:
-        return {
-            "maxOffsetsPerTrigger": self.max_offsets_per_trigger,
-            "minOffsetsPerTrigger": self.min_offsets_per_trigger,
-            "maxBytesPerTrigger": self.max_bytes_per_trigger,
-            "groupId": self.group_id,
-        }
-
-    def _subscriptions(self) -> list[str]:
+    @property
+    def subscriptions(self) -> list[str]:
+        """The names of the options that select topics to read."""
         given = {
             "subscribe": self.subscribe,
             "subscribePattern": self.subscribe_pattern,
             "assign": self.assign,
         }
         return [name for name, value in given.items() if value is not None]
-
-    def _require_one_subscription(self) -> None:
-        if not self._subscriptions():
-            raise SettingsError(
-                "nothing to read: set one of the options 'subscribe', 'subscribePattern' and 'assign'"
-            )
-
-
-def _names(where: ByOffset, landmark: int) -> bool:
-    return landmark in where.partitions.values() or landmark in where.topics.values()
 
 
 def definitions() -> tuple[Definition, ...]:

@@ -68,6 +68,10 @@ class ByOffset:
     partitions: Mapping[TopicPartition, int] = field(default_factory=dict)
     topics: Mapping[str, int] = field(default_factory=dict)
 
+    def names(self, offset: int) -> bool:
+        """Whether the offset is among them."""
+        return offset in self.partitions.values() or offset in self.topics.values()
+
 
 @dataclass(frozen=True, slots=True)
 class ByTimestamp:

@@ -19,12 +19,14 @@ from pyspark.sql.types import StructType
 from sparklog.errors import SettingsError
 from sparklog.spark.batch_reader import BatchReader
 from sparklog.spark.early_rows import stream_reader
+from sparklog.spark.option_values import Use
 from sparklog.spark.options import Options
 from sparklog.spark.parts import with_schemas
 from sparklog.spark.schema import check_projection, source_schema
 from sparklog.spark.shipping import Portable
 from sparklog.spark.tables import of_use, remembering, table_options
 from sparklog.spark.task_clients import options_of_writer
+from sparklog.spark.uses import checked, require_subscription
 
 
 class SparklogSource(Portable, DataSource):
@@ -46,14 +48,17 @@ class SparklogSource(Portable, DataSource):
         table = table_options(self.options)
         if table:
             return remembering(source_schema(_parsed(table)), table)
-        return source_schema(_parsed(self.options).for_load())
+        options = _parsed(self.options)
+        if options.topic is None:  # options with a topic to write to may belong to a view that is never read
+            require_subscription(options)
+        return source_schema(options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = _parsed(of_use(self.options, schema)).for_batch_read()
+        options = checked(_parsed(of_use(self.options, schema)), Use.BATCH_READ)
         return BatchReader(options, check_projection(schema, options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        options = _parsed(of_use(self.options, schema)).for_stream_read()
+        options = checked(_parsed(of_use(self.options, schema)), Use.STREAM_READ)
         return stream_reader(options, check_projection(schema, options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -63,7 +68,8 @@ class SparklogSource(Portable, DataSource):
 
         if overwrite:
             raise SettingsError('a topic is a log and cannot be overwritten: write with .mode("append")')
-        return BatchSink(options_of_writer(_parsed(of_use(self.options, schema))), schema)
+        options = checked(_parsed(of_use(self.options, schema)), Use.BATCH_WRITE)
+        return BatchSink(options_of_writer(options), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         from sparklog.spark.writers import StreamSink
@@ -71,7 +77,8 @@ class SparklogSource(Portable, DataSource):
         # `overwrite` means output mode "complete": the whole result of each trigger is appended, as with
         # Spark's Kafka connector. A stored schema belongs to the table that the rows come from, never to
         # the one they go to.
-        return StreamSink(options_of_writer(_parsed(self.options)), schema)
+        options = checked(_parsed(self.options), Use.STREAM_WRITE)
+        return StreamSink(options_of_writer(options), schema)
 
 
 class SparklogSourceWithoutTables(SparklogSource):

@@ -34,9 +34,11 @@ from sparklog.model import Offset, TopicPartition
 from sparklog.spark import early_rows
 from sparklog.spark.connections import close_idle
 from sparklog.spark.early_rows import EarlyRows, can_take_early, rows_wrapper
+from sparklog.spark.option_values import Use
 from sparklog.spark.options import Options
 from sparklog.spark.source import SparklogSource
 from sparklog.spark.stream_reader import StreamReader
+from sparklog.spark.uses import checked
 from tests.spark.conftest import MakeTopic
 from tests.spark.frames import run_to_end, stream
 
@@ -58,7 +60,7 @@ def filled(servers: str, topic: str, values: Sequence[bytes | None], partition: 
 
 def early(servers: str, columns: StructType = COLUMNS, **options: str) -> EarlyRows:
     given = {"kafka.bootstrap.servers": servers, "subscribe": "any", **options}
-    return EarlyRows(Options.parse(given).for_stream_read(), columns)
+    return EarlyRows(checked(Options.parse(given), Use.STREAM_READ), columns)
 
 
 def task(topic: str, start: int, limit: int) -> list[list[OffsetRange]]:

@@ -37,7 +37,6 @@ def test_batches_are_written_at_least_once_unless_told_otherwise() -> None:
             {"txnAppId": "a", "txnVersion": "1", "delivery": "at_least_once"},
             "leave out delivery",
         ),
-        (delivery_for_stream, {"txnAppId": "a", "txnVersion": "1"}, "for batch writes"),
         (delivery_for_stream, {"kafka.transactional.id": "mine"}, "cannot be set"),
         (
             delivery_for_stream,

@@ -2,6 +2,7 @@
 here.
 """
 
+import inspect
 import warnings
 
 import pytest
@@ -9,9 +10,10 @@ import pytest
 from sparklog.errors import SettingsError
 from sparklog.model import TopicPartition
 from sparklog.spark.foreign_keys import refused, without_effect
-from sparklog.spark.option_values import WhenLost
+from sparklog.spark.option_values import Use, WhenLost
 from sparklog.spark.options import Options, definitions
 from sparklog.spark.positions import LATEST, AtTime, ByOffset, ByTimestamp
+from sparklog.spark.uses import checked
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 
@@ -74,6 +76,37 @@ def test_a_key_that_a_platform_adds_warns_once_and_fails_nothing(name: str) -> N
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         Options.parse({**SERVERS, name: "x"})
+
+
+DELTA = """
+    cloudFiles.format cloudFiles.maxBytesPerTrigger cloudFiles.maxFilesPerTrigger
+    cloudFiles.schemaLocation dataChange endingTimestamp endingVersion excludeRegex failOnDataLoss
+    ignoreChanges ignoreDeletes maxBytesPerTrigger maxFilesPerTrigger maxRecordsPerFile mergeSchema
+    optimizeWrite overwriteSchema partitionOverwriteMode readChangeFeed replaceWhere responseFormat
+    schemaTrackingLocation skipChangeCommits startingTimestamp startingVersion timestampAsOf txnAppId
+    txnVersion userMetadata versionAsOf
+"""
+
+
+def options_of_sparks_formats() -> set[str]:
+    """The parameters of Spark's readers and writers of each format that are options of the format."""
+    readwriter = pytest.importorskip("pyspark.sql.readwriter", reason="needs pyspark")
+    found: set[str] = set()
+    for kind in (readwriter.DataFrameReader, readwriter.DataFrameWriter):
+        for name in ("csv", "jdbc", "json", "orc", "parquet", "text", "xml"):
+            if hasattr(kind, name):
+                found |= inspect.signature(getattr(kind, name)).parameters.keys()
+    return found - {"self", "path", "paths", "schema", "mode", "partitionBy", "properties"}
+
+
+def test_an_option_of_delta_or_of_another_format_is_no_misspelt_one_of_ours() -> None:
+    ours = {definition.name for definition in definitions()}
+    theirs = options_of_sparks_formats() | set(DELTA.split())
+    assert {"mergeSchema", "inferSchema", "maxFilesPerTrigger", "numPartitions"} <= theirs
+    for name in sorted(theirs - ours):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert Options.parse({**SERVERS, name: "1"}) == Options.parse(SERVERS), name
 
 
 def test_tls_options_reach_the_client_without_their_secret_in_a_text() -> None:
@@ -232,53 +265,37 @@ def test_a_value_that_cannot_be_is_refused_with_name_value_and_reason(
     assert repr(value) in message
 
 
+def refusal_in(use: Use, **given: str) -> str:
+    with pytest.raises(SettingsError) as caught:
+        checked(Options.parse({**SERVERS, **given}), use)
+    return str(caught.value)
+
+
 def test_exactly_one_way_to_choose_topics_is_wanted() -> None:
-    with pytest.raises(SettingsError, match="nothing to read: set one of"):
-        Options.parse(SERVERS).for_batch_read()
-    with pytest.raises(SettingsError, match="'subscribe' and 'assign' exclude each other"):
-        Options.parse({**SERVERS, "subscribe": "t", "assign": '{"t":[0]}'}).for_stream_read()
+    assert "nothing to read: set one of" in refusal_in(Use.BATCH_READ)
+    assert "'subscribe' and 'assign' exclude each other" in refusal(subscribe="t", assign='{"t":[0]}')
 
 
 @pytest.mark.parametrize("position", ["latest", '{"t":{"0":-1}}'])
 def test_a_batch_cannot_start_at_latest(position: str) -> None:
-    with pytest.raises(SettingsError, match="cannot be latest"):
-        Options.parse({**SERVERS, "subscribe": "t", "startingOffsets": position}).for_batch_read()
+    assert "cannot be latest" in refusal_in(Use.BATCH_READ, subscribe="t", startingOffsets=position)
 
 
 @pytest.mark.parametrize("position", ["earliest", '{"t":{"0":-2}}'])
 def test_a_batch_cannot_end_at_earliest(position: str) -> None:
-    with pytest.raises(SettingsError, match="cannot be earliest"):
-        Options.parse({**SERVERS, "subscribe": "t", "endingOffsets": position}).for_batch_read()
-
-
-def test_a_stream_has_no_end_and_a_batch_no_trigger() -> None:
-    with pytest.raises(SettingsError, match=r"availableNow=True"):
-        Options.parse({**SERVERS, "subscribe": "t", "endingOffsets": "latest"}).for_stream_read()
-    for name in ("endingTimestamp", "endingOffsetsByTimestamp"):
-        with pytest.raises(SettingsError, match=f"option '{name}' is for batch reads"):
-            Options.parse(
-                {**SERVERS, "subscribe": "t", name: "5" if name == "endingTimestamp" else '{"t":5}'}
-            ).for_stream_read()
-    with pytest.warns(UserWarning, match="maxOffsetsPerTrigger in a batch read"):
-        Options.parse({**SERVERS, "subscribe": "t", "maxOffsetsPerTrigger": "1"}).for_batch_read()
+    assert "cannot be earliest" in refusal(subscribe="t", endingOffsets=position)
 
 
 def test_the_least_of_a_trigger_cannot_be_above_its_most() -> None:
-    given = {**SERVERS, "subscribe": "t", "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}
-    with pytest.raises(
-        SettingsError, match=r"'minOffsetsPerTrigger' \(9\) is higher than 'maxOffsetsPerTrigger' \(8\)"
-    ):
-        Options.parse(given).for_stream_read()
+    told = refusal(subscribe="t", minOffsetsPerTrigger="9", maxOffsetsPerTrigger="8")
+    assert "'minOffsetsPerTrigger' (9) is higher than 'maxOffsetsPerTrigger' (8)" in told
 
 
 def test_late_binding_is_for_batches_that_end_at_latest() -> None:
-    with pytest.raises(SettingsError, match="'lateBinding' is for batch reads"):
-        Options.parse({**SERVERS, "subscribe": "t", "lateBinding": "true"}).for_stream_read()
-    with pytest.raises(SettingsError, match="'lateBinding' needs a read that ends at latest"):
-        Options.parse(
-            {**SERVERS, "subscribe": "t", "lateBinding": "true", "endingTimestamp": "5"}
-        ).for_batch_read()
-    assert Options.parse({**SERVERS, "subscribe": "t", "lateBinding": "true"}).for_batch_read().late_binding
+    told = refusal(subscribe="t", lateBinding="true", endingTimestamp="5")
+    assert "'lateBinding' needs a read that ends at latest" in told
+    options = Options.parse({**SERVERS, "subscribe": "t", "lateBinding": "true"})
+    assert checked(options, Use.BATCH_READ).late_binding
 
 
 def test_what_is_refused_or_does_nothing_is_told_with_a_reason() -> None:

@@ -16,9 +16,11 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
+from sparklog.spark.option_values import Use
 from sparklog.spark.options import Options
 from sparklog.spark.source import SparklogSource
 from sparklog.spark.stream_reader import StreamReader
+from sparklog.spark.uses import checked
 
 REFEREE = "referee"
 """The option that names the referee's address, `host:port`; every other option is sparklog's."""
@@ -42,9 +44,8 @@ class WatchedSource(DataSource):
         return self._source().schema()
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        options = Options.parse(
-            {name: value for name, value in self.options.items() if name.lower() != REFEREE}
-        ).for_stream_read()
+        given = {name: value for name, value in self.options.items() if name.lower() != REFEREE}
+        options = checked(Options.parse(given), Use.STREAM_READ)
         return WatchedReader(options, schema, self.options[REFEREE])
 
     def _source(self) -> SparklogSource:
