@@ -2,9 +2,10 @@
 tasks. It may crash after any step.
 
     commit(b)   1 fence           the decisions of every older committer will be refused
-                2 last_decision   read to the end
+                2 last_decision   read to the end; the first time, also that of the identity that an
+                                  earlier release gave the sink, which is fenced and finished
                 3 check           b is decided: that decision counts, and the new transactions are strays
-                                  a later batch is decided: refuse
+                                  a later batch is decided, or a newer run of a query has decided: refuse
                                   else: finish the previous batch; when the decision is written, all
                                   transactions of b must be ongoing
                 4 decide          commit the transaction that holds the decision: THE commit point
@@ -21,6 +22,8 @@ and the aborts of condemned transactions).
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Literal
+
+from msgspec.structs import replace
 
 from sparklog.client.admin_calls import ItemsFailed
 from sparklog.client.clock import entropy, instant
@@ -43,12 +46,20 @@ _HASTE_MS_MAX: Final = 15_000
 if that is less. Brokers check for timeouts every ten seconds, and their clocks differ.
 """
 _BATCH_DIGITS_MAX: Final = 19
+_RUNS_MAX: Final = 16
+"""The number of runs that a decision names. A run before these counts as a new one: it takes over, and no
+batch is written twice.
+"""
 
 
 class CheckpointOlderThanSink(SparklogError):
     """A later batch of the query is already committed: the query was started from an old checkpoint, or
     twice.
     """
+
+
+class SinkTakenOver(SparklogError):
+    """A query that was started later writes to the sink."""
 
 
 class BatchNotWhole(SparklogError):
@@ -62,9 +73,12 @@ class TransactionsLost(SparklogError):
 class Committer:
     """Commits the batches of one sink. Subclasses may override `at` to observe each step."""
 
-    def __init__(self, log: DecisionLog, identity: str, *, sink: str | None = None) -> None:
-        """`sink` is its name in ids, if its identity is not known."""
+    def __init__(self, log: DecisionLog, identity: str, *, sink: str | None = None, former: str = "") -> None:
+        """`sink` is its name in ids, if its identity is not known; `former` is its identity in earlier
+        releases.
+        """
         self.identity = identity
+        self._former = "" if former == identity else former
         self.sink = sink_name(identity) if sink is None else sink
         self._log = log
         self._admin = log.admin
@@ -85,39 +99,68 @@ class Committer:
         *,
         older: Older = "refuse",
         is_job: bool = False,
+        run: str = "",
+        record_count: int = -1,
     ) -> None:
         """Commit a batch exactly once, also after earlier attempts. Raises one of the errors above, or the
         error of a broker.
+
+        `run` identifies the run of the query: once another run has committed, this one is refused.
+        `record_count` is the number of records in `transactions`, -1 if it is not known.
         """
         is_fenced_anew = self.fence()
         self.at("fence")
         last = self.last_decision() if is_fenced_anew else self._log.known(self.sink)
+        if last is None and self._former:
+            last = self._former_decision()
         self.at("last_decision")
+        runs = self._runs(last, run, batch)
         if last is not None and last.decision.query == query and last.decision.batch >= batch:
             decided = last.decision
             if decided.batch > batch and older == "refuse":
                 raise self._too_old(decided, batch)
             # This batch or a later one is decided already: the new transactions are not needed.
             self._finish(last)
+            if decided.batch == batch and -1 != decided.record_count != record_count != -1:
+                self._warn(
+                    f"batch {batch} was committed with {decided.record_count} records, and has "
+                    f"{record_count} now, which are dropped: where the checkpoint is a copy from before that "
+                    f"batch, what it has read beyond it is not written"
+                )
+            # Its transactions are ended: what remains to be decided is who goes on from here.
+            deciding = replace(decided, identity=self.identity, transactions=(), runs=runs)
+            is_new = (decided.identity, decided.runs) != (deciding.identity, deciding.runs)
         else:
             self._finish_other(last, query)
             sorted_ends = {topic: dict(sorted(of_topic.items())) for topic, of_topic in sorted(ends.items())}
-            decided = Decision(
-                self.identity, query, batch, entropy(16).hex(), tuple(transactions), sorted_ends, is_job
+            unique, named = entropy(16).hex(), tuple(transactions)
+            decided = deciding = Decision(
+                self.identity, query, batch, unique, named, sorted_ends, is_job, runs, record_count
             )
+            is_new = True
+        if is_new:
             try:
-                self.decide(decided)
+                self.decide(deciding)
             except TransactionError:
                 if is_fenced_anew:
-                    self.check(transactions, batch)  # after a timeout, the timeout is the cause
+                    self.check(deciding.transactions, batch)  # after a timeout, the timeout is the cause
                     raise
                 # Spark has several processes commit for one query, in turn where queries run side by side: a
                 # cached fence may have been replaced by another process of this query. Start from the
                 # beginning; if the other was another driver, this attempt fails.
-                self.commit(query, batch, transactions, ends, older=older, is_job=is_job)
+                self.commit(
+                    query,
+                    batch,
+                    transactions,
+                    ends,
+                    older=older,
+                    is_job=is_job,
+                    run=run,
+                    record_count=record_count,
+                )
                 return
             self.at("decide")
-            self._finish(LastDecision(decided, is_finished=False))
+            self._finish(LastDecision(deciding, is_finished=False))
         self.at("end_all")
         is_other_query = (
             last is not None and last.decision.query != query
@@ -319,10 +362,33 @@ class Committer:
 
     # -- inside ----------------------------------------------------------------------------------------------
 
+    def _former_decision(self) -> LastDecision | None:
+        """The last decision under the former identity, finished. Its committers are fenced first, so that no
+        later one appears there.
+        """
+        former = Committer(self._log, self._former)
+        decision, _ = former.resolve()
+        self._log.resign(former.sink)
+        return None if decision is None else LastDecision(decision, is_finished=True)
+
+    def _runs(self, last: LastDecision | None, run: str, batch: int) -> tuple[str, ...]:
+        """The runs that a decision of this one names; raises SinkTakenOver if a later run has decided."""
+        runs = () if last is None else last.decision.runs
+        if not run or runs[:1] == (run,):
+            return runs
+        if last is not None and run in runs:
+            raise SinkTakenOver(
+                f"batch {batch} of sink {self.identity!r} is not committed: query {last.decision.query}, "
+                f"started later, has taken over and committed batch {last.decision.batch}. Two queries write "
+                f"to this sink, as from a checkpoint and its copy, or with one sinkId: stop one of them, or "
+                f"give it a sinkId of its own"
+            )
+        return (run, *runs)[:_RUNS_MAX]
+
     def _finish_other(self, last: LastDecision | None, query: str) -> None:
         if last is None:
             return
-        if last.decision.identity != self.identity:
+        if last.decision.identity not in (self.identity, self._former):
             raise SparklogError(
                 f"sink {self.identity!r} and sink {last.decision.identity!r} have one name, {self.sink}: "
                 f"give one of them another sinkId"

@@ -63,7 +63,9 @@ class Decision(msgspec.Struct, frozen=True):
     records, by topic and partition.
 
     `unique` distinguishes two decisions for one batch. `is_job`: no later committer needs the decision once
-    it is finished.
+    it is finished. `runs` are the last runs of queries that have written to the sink, the latest first: a
+    query has one id for all of its runs, and a new one for each start. `record_count` is the number of
+    records of the batch, -1 if an earlier release decided.
     """
 
     identity: str
@@ -73,6 +75,8 @@ class Decision(msgspec.Struct, frozen=True):
     transactions: tuple[ProducerIdentity, ...]
     ends: dict[str, dict[int, int]] = {}
     is_job: bool = False
+    runs: tuple[str, ...] = ()
+    record_count: int = -1
 
     @property
     def sink(self) -> str:
@@ -93,6 +97,8 @@ class _Value(msgspec.Struct):
     transactions: list[tuple[str, int, int]]
     ends: dict[str, dict[int, int]] = {}
     is_job: bool = False
+    runs: tuple[str, ...] = ()
+    record_count: int = -1
 
 
 class _Condemned(msgspec.Struct):
@@ -186,6 +192,8 @@ def encode_decision(decision: Decision) -> bytes:
             named,
             decision.ends,
             decision.is_job,
+            decision.runs,
+            decision.record_count,
         )
     )
     if len(value) > VALUE_BYTES_MAX:
@@ -212,6 +220,8 @@ def decode_decision(sink: str, value: bytes) -> Decision:
         _identities(sink, told.transactions),
         told.ends,
         told.is_job,
+        told.runs,
+        told.record_count,
     )
 
 

@@ -6,10 +6,13 @@ reader whose task failed is closed, because a reply may still be in flight on it
 that commits also keeps the decision log of each sink, and every process keeps the brokers' timeouts.
 """
 
+import json
 import os
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sparklog.client.ranges import RangeReader
@@ -72,6 +75,19 @@ def decision_log(settings: ClientSettings) -> "DecisionLog":
         _decision_logs.remove(old)
         old[2].close()
     return made
+
+
+def query_of_checkpoint(location: str) -> str:
+    """The id of the query with that checkpoint; empty if this process cannot read it, as in an object store
+    or before the query began.
+    """
+    path = re.sub(r"^file:(//)?(?=/)", "", location)
+    try:
+        told = json.loads((Path(path) / "metadata").read_text())
+    except (OSError, ValueError):
+        return ""
+    query = told.get("id") if isinstance(told, dict) else None
+    return query if isinstance(query, str) else ""
 
 
 def transaction_timeout_ms(settings: ClientSettings) -> int:

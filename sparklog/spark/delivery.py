@@ -26,12 +26,16 @@ NO_BATCH = -1
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One attempt of one task. Outside a stream, `query_id` is empty and `batch_id` is `NO_BATCH`."""
+    """One attempt of one task. Outside a stream, the ids of the query are empty and `batch_id` is `NO_BATCH`.
+
+    `query_id` is in the checkpoint; `run_id` is new each time the query starts.
+    """
 
     partition: int
     attempt: int
     query_id: str
     batch_id: int
+    run_id: str = ""
 
     @classmethod
     def current(cls) -> "Task":
@@ -45,6 +49,7 @@ class Task:
             context.attemptNumber(),
             context.getLocalProperty("sql.streaming.queryId") or "",
             NO_BATCH if batch is None else int(batch),
+            "" if batch is None else context.getLocalProperty("spark.jobGroup.id") or "",
         )
 
 

@@ -6,12 +6,17 @@
     driver     `Committer`: fence, read the last decision, check, decide, end all, sweep
 
 Each attempt has a transactional id of its own, used once, so no attempt fences another. The next commit, or
-the brokers at the timeout, abort a transaction that no decision names. `sinkId` identifies the sink, else
-the checkpoint's path, else the query's id, which the tasks report; a batch write is identified by
-`txnAppId`, else it is a job of its own.
+the brokers at the timeout, abort a transaction that no decision names.
+
+`sinkId` identifies the sink of a stream, else the query's id, which is in the checkpoint and which the tasks
+report. Earlier releases had the checkpoint's path in place of the id: the first commit looks there, too. A
+batch write is identified by `txnAppId`, else it is a job of its own.
 """
 
 import json
+import posixpath
+import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -29,7 +34,7 @@ from sparklog.client.transaction_states import ProducerIdentity
 from sparklog.client.writer import BatchWriter
 from sparklog.errors import SettingsError, SparklogError
 from sparklog.model import ProducerEpoch, ProducerId
-from sparklog.spark.connections import decision_log, transaction_timeout_ms
+from sparklog.spark.connections import decision_log, query_of_checkpoint, transaction_timeout_ms
 from sparklog.spark.delivery import NO_BATCH, AtLeastOnce, Delivery, Task
 from sparklog.spark.option_values import Guarantee
 from sparklog.spark.options import Options
@@ -73,7 +78,7 @@ def delivery_for_stream(options: Options) -> Delivery:
     _check(options)
     if options.delivery is Guarantee.AT_LEAST_ONCE:
         return AtLeastOnce(options.client)
-    return ExactlyOnce(options.client, identity=options.sink_id or options.checkpoint.rstrip("/"))
+    return ExactlyOnce(options.client, identity=options.sink_id or "", checkpoint=options.checkpoint)
 
 
 def delivery_for_batch(options: Options) -> Delivery:
@@ -118,17 +123,25 @@ class ExactlyOnce:
     options and the messages.
     """
 
-    def __init__(self, settings: ClientSettings, *, identity: str = "", job: Job | None = None) -> None:
-        """`identity` is that of a stream's sink, empty if only the tasks know it; `job` is for a batch
-        write.
+    def __init__(
+        self,
+        settings: ClientSettings,
+        *,
+        identity: str = "",
+        checkpoint: str = "",
+        job: Job | None = None,
+    ) -> None:
+        """`identity` is that of a stream's sink, empty if it is the query's id; `checkpoint` is the path of
+        its checkpoint, if an option has it; `job` is for a batch write.
         """
         self._settings = replace(settings, acks="all", enable_idempotence=True)
         self._identity = identity if job is None else job.identity
+        self._checkpoint = checkpoint
         self._job = job
 
-    def committer(self, identity: str) -> Committer:
-        """The committer of the sink with that identity."""
-        return Committer(decision_log(self._settings), identity)
+    def committer(self, identity: str, former: str = "") -> Committer:
+        """The committer of the sink with that identity, and the one that earlier releases gave it."""
+        return Committer(decision_log(self._settings), identity, former=former)
 
     # -- in tasks --------------------------------------------------------------------------------------------
 
@@ -146,7 +159,10 @@ class ExactlyOnce:
         return SinkWritten(task, self._identity_in(task), None, 0)
 
     def _identity_in(self, task: Task) -> str:
-        if self._job is None and (not task.query_id or task.batch_id == NO_BATCH):
+        if self._job is not None:
+            return self._job.identity
+        identity = self._identity or task.query_id or normalized(self._checkpoint)
+        if not identity or task.batch_id == NO_BATCH:
             raise NoSink(
                 "this runtime does not tell tasks which query and micro-batch they write (local properties "
                 "sql.streaming.queryId and"
@@ -154,7 +170,15 @@ class ExactlyOnce:
                 "it) and txnVersion (the number"
                 " of the micro-batch) of a batch write, or write the stream with delivery=at_least_once"
             )
-        return self._identity or task.query_id
+        if not self._identity and not task.query_id:
+            warnings.warn(
+                f"this runtime does not tell tasks the query's id, so the sink is identified by its "
+                f"checkpoint's path, {identity!r}: if the checkpoint is moved, its last batch may be written "
+                f"twice. Set the option sinkId to a name of the sink that stays the same",
+                UserWarning,
+                stacklevel=2,
+            )
+        return identity
 
     # -- on the driver ---------------------------------------------------------------------------------------
 
@@ -168,35 +192,67 @@ class ExactlyOnce:
         found = self._found(written)
         if found is None:
             return  # no task wrote a row
-        identity, query = found
+        identity, query, run = found
         transactions = _transactions(written)
         batch, older, is_job = batch_id, _REFUSE, False
         if self._job is not None:
             batch, older, is_job = self._job.version, _SKIP, not self._job.is_repeatable
             if is_job and not transactions:
                 return
-        self.committer(identity).commit(
-            query, batch, transactions, _ends(written), older=older, is_job=is_job
+        self.committer(identity, self._former).commit(
+            query,
+            batch,
+            transactions,
+            _ends(written),
+            older=older,
+            is_job=is_job,
+            run=run,
+            record_count=sum(message.record_count for message in written),
         )
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
         written = [message for message in messages if isinstance(message, SinkWritten)]
         found = self._found(written)
-        identity, query = (self._identity, None) if found is None else found
+        if found is None:  # no task has reported the query
+            identity, query = self._identity or query_of_checkpoint(self._checkpoint), None
+        else:
+            identity, query, _ = found
         if identity:  # otherwise the sink is unknown: open transactions end with the next batch or by timeout
             batch, is_whole = (
                 batch_id if self._job is None else self._job.version,
                 len(written) == len(messages) > 0,
             )
-            self.committer(identity).abort(query, batch, _transactions(written), is_whole=is_whole)
+            committer = self.committer(identity, self._former)
+            committer.abort(query, batch, _transactions(written), is_whole=is_whole)
 
-    def _found(self, written: Sequence[SinkWritten]) -> tuple[str, str] | None:
-        """The sink and the query, from the options or the tasks; None if neither has them."""
+    @property
+    def _former(self) -> str:
+        return "" if self._identity else self._checkpoint.rstrip("/")
+
+    def _found(self, written: Sequence[SinkWritten]) -> tuple[str, str, str] | None:
+        """The sink, the query and its run, from the options or the tasks; None if neither has them."""
         if self._job is not None:
-            return self._job.identity, self._job.query
-        return (written[0].identity, written[0].task.query_id) if written else None
+            return self._job.identity, self._job.query, ""
+        if not written:
+            return None
+        return written[0].identity, written[0].task.query_id, written[0].task.run_id
 
 
+def normalized(checkpoint: str) -> str:
+    """The path of a checkpoint in one of its spellings: `s3a://` and `s3n://` are `s3://`, `file:` is left
+    out, and the path has no empty or dot segments.
+    """
+    scheme, authority, path = re.fullmatch(
+        r"(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/]*))?(.*)", checkpoint, re.DOTALL
+    ).groups(default="")  # type: ignore[union-attr]  # it matches any text
+    if not path and not authority:
+        return ""
+    kind = _SCHEMES.get(scheme.lower(), scheme.lower())
+    before = (kind and f"{kind}:") + (authority and f"//{authority.lower()}")
+    return before + re.sub(r"^//+", "/", posixpath.normpath(path or "/"))
+
+
+_SCHEMES: Final = {"s3a": "s3", "s3n": "s3", "file": ""}
 _REFUSE: Final[Older] = "refuse"
 _SKIP: Final[Older] = "skip"
 

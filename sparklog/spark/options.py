@@ -339,8 +339,9 @@ class Options:
         WRITES,
         text,
         None,
-        "the name under which the commits of a sink are stored",
-        default_text="the checkpoint's path, or the query's id",
+        "the name under which the commits of a sink are stored; set it if a new checkpoint is to continue "
+        "the sink, or if a copy of a checkpoint is to be a sink of its own",
+        default_text="the query's id, which is in the checkpoint",
     )
     txn_app_id: str | None = option(
         "txnAppId",

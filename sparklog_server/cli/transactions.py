@@ -266,7 +266,7 @@ def force_terminate(names: tuple[str, ...]) -> None:
     "names",
     metavar="SINK",
     multiple=True,
-    help="Select a sink by sinkId, checkpoint or query id, or its name in transactional ids. Repeatable.",
+    help="Select a sink by sinkId or query id, or its name in transactional ids. Repeatable.",
 )
 @click.option(
     "--accept-loss", "accepts_loss", is_flag=True, help="Continue although part of a decided batch is lost."

@@ -56,7 +56,18 @@ def decisions(draw: st.DrawFn) -> Decision:
         )
     )
     transactions = tuple(identity_of(sink_name(identity), batch, task) for task in tasks)
-    return Decision(identity, draw(IDENTITIES), batch, draw(UNIQUES), transactions, ends, draw(st.booleans()))
+    runs, record_count = draw(st.lists(UNIQUES, max_size=3)), draw(st.integers(-1, 2**63 - 1))
+    return Decision(
+        identity,
+        draw(IDENTITIES),
+        batch,
+        draw(UNIQUES),
+        transactions,
+        ends,
+        draw(st.booleans()),
+        tuple(runs),
+        record_count,
+    )
 
 
 @given(decisions())

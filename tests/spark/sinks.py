@@ -35,8 +35,10 @@ class Died(Exception):
 class Watched(Committer):
     """Tells each step, also the first of several ends, and "abort" before anything is aborted."""
 
-    def __init__(self, log: DecisionLog, identity: str, told: Callable[[str], None]) -> None:
-        super().__init__(log, identity)
+    def __init__(
+        self, log: DecisionLog, identity: str, told: Callable[[str], None], *, former: str = ""
+    ) -> None:
+        super().__init__(log, identity, former=former)
         self._told = told
 
     def at(self, step: str) -> None:
@@ -59,6 +61,7 @@ class Driver(ExactlyOnce):
         servers: str,
         *,
         identity: str = "",
+        checkpoint: str = "",
         job: Job | None = None,
         told: Callable[[str], None] = lambda _: None,
         timeout_ms: int = 60_000,
@@ -66,19 +69,20 @@ class Driver(ExactlyOnce):
         settings = ClientSettings.from_kafka(
             {"bootstrap.servers": servers, "transaction.timeout.ms": str(timeout_ms)}
         )
-        super().__init__(settings, identity=identity, job=job)
+        super().__init__(settings, identity=identity, checkpoint=checkpoint, job=job)
         self.log = DecisionLog(settings)
         self._told = told
 
-    def committer(self, identity: str) -> Committer:
-        return Watched(self.log, identity, self._told)
+    def committer(self, identity: str, former: str = "") -> Committer:
+        return Watched(self.log, identity, self._told, former=former)
 
     def run_tasks(
-        self, topic: str, batch: int, tasks: Sequence[Sequence[str]], *, query: str = QUERY
+        self, topic: str, batch: int, tasks: Sequence[Sequence[str]], *, query: str = QUERY, run: str = ""
     ) -> list[SinkWritten]:
         """The messages of tasks that each wrote these values."""
         return [
-            self.run_task(topic, Task(number, 0, query, batch), values) for number, values in enumerate(tasks)
+            self.run_task(topic, Task(number, 0, query, batch, run), values)
+            for number, values in enumerate(tasks)
         ]
 
     def run_task(self, topic: str, task: Task, values: Sequence[str]) -> SinkWritten:
@@ -97,12 +101,12 @@ class Driver(ExactlyOnce):
         return writer.finish()
 
     def run_batch(
-        self, topic: str, batch: int, tasks: Sequence[Sequence[str]], *, query: str = QUERY
+        self, topic: str, batch: int, tasks: Sequence[Sequence[str]], *, query: str = QUERY, run: str = ""
     ) -> None:
         """A whole micro-batch, as Spark runs it: where `commit` raises, `abort` is called with the same
         messages.
         """
-        messages = self.run_tasks(topic, batch, tasks, query=query)
+        messages = self.run_tasks(topic, batch, tasks, query=query, run=run)
         try:
             self.commit(messages, batch)
         except Died:

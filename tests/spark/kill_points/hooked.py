@@ -73,7 +73,7 @@ class HookedExactlyOnce(ExactlyOnce):
     """Exactly once, by a committer that asks."""
 
     def __init__(self, options: Options, address: str) -> None:
-        super().__init__(options.client, identity=options.sink_id or options.checkpoint.rstrip("/"))
+        super().__init__(options.client, identity=options.sink_id or "", checkpoint=options.checkpoint)
         self.settings = options.client
         self.address = address
         self.topic = options.topic or ""
@@ -87,19 +87,20 @@ class HookedExactlyOnce(ExactlyOnce):
         self.batch = batch_id
         super().abort(messages, batch_id)
 
-    def committer(self, identity: str) -> Committer:
+    def committer(self, identity: str, former: str = "") -> Committer:
         return HookedCommitter(
             decision_log(self.settings),
             identity,
             lambda step: ask(self.address, Point(step, self.topic, self.batch)),
+            former=former,
         )
 
 
 class HookedCommitter(Committer):
     """A committer that tells of each step, and of the first of several transactions that it commits."""
 
-    def __init__(self, log: DecisionLog, identity: str, told: Callable[[str], None]) -> None:
-        super().__init__(log, identity)
+    def __init__(self, log: DecisionLog, identity: str, told: Callable[[str], None], *, former: str) -> None:
+        super().__init__(log, identity, former=former)
         self.told = told
 
     def at(self, step: str) -> None:
