@@ -36,8 +36,10 @@ from sparklog.errors import ErrorCode, SparklogError
 if TYPE_CHECKING:
     from sparklog.client.admin_transactions import TransactionDescription
 
-Older = Literal["refuse", "skip"]
-"""The result for a batch if a later one is decided: an error, or no effect."""
+Older = Literal["refuse", "fail", "skip"]
+"""The result for a batch if a later one is decided: an error about the checkpoint, an error about the
+version, or no effect and a warning.
+"""
 
 _COMMITTED: Final = ("PrepareCommit", "CompleteCommit")
 _SHOWN: Final = 3
@@ -56,6 +58,10 @@ class CheckpointOlderThanSink(SparklogError):
     """A later batch of the query is already committed: the query was started from an old checkpoint, or
     twice.
     """
+
+
+class VersionOlderThanSink(SparklogError):
+    """A later version of the application is already committed."""
 
 
 class SinkTakenOver(SparklogError):
@@ -117,8 +123,8 @@ class Committer:
         runs = self._runs(last, run, batch)
         if last is not None and last.decision.query == query and last.decision.batch >= batch:
             decided = last.decision
-            if decided.batch > batch and older == "refuse":
-                raise self._too_old(decided, batch)
+            if decided.batch > batch:
+                self._refuse_or_warn(decided, batch, older)
             # This batch or a later one is decided already: the new transactions are not needed.
             self._finish(last)
             if decided.batch == batch and -1 != decided.record_count != record_count != -1:
@@ -410,6 +416,26 @@ class Committer:
     def _warn(self, what: str) -> None:
         """In a Spark worker the warning appears in Spark's log."""
         warnings.warn(f"exactly-once sink {self.identity!r}: {what}", stacklevel=3)
+
+    def _refuse_or_warn(self, decided: Decision, batch: int, older: Older) -> None:
+        """What follows for a batch before the one that is decided."""
+        if older == "refuse":
+            raise self._too_old(decided, batch)
+        told = (
+            f"version {batch} of application {decided.query!r} is lower than the last one that was written, "
+            f"{decided.batch}"
+        )
+        if older == "fail":
+            raise VersionOlderThanSink(
+                f"{told}: nothing is written. If the query begins anew, as with a new checkpoint, give it "
+                f"another txnAppId; txnConflict=skip drops such writes"
+            )
+        if self._log.is_news(self.sink, decided.unique):
+            self._warn(
+                f"{told}: this write is dropped, and so is every one up to version {decided.batch}. If the "
+                f"query begins anew, as with a new checkpoint, give it another txnAppId; txnConflict=fail "
+                f"makes such a write fail"
+            )
 
     def _too_old(self, decided: Decision, batch: int) -> CheckpointOlderThanSink:
         return CheckpointOlderThanSink(

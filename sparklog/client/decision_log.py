@@ -67,10 +67,11 @@ class LastDecision(NamedTuple):
 class _Seen:
     """The state of one sink, read up to `offset`."""
 
-    __slots__ = ("offset", "values")
+    __slots__ = ("offset", "reported", "values")
 
     def __init__(self) -> None:
         self.offset = -1
+        self.reported = ""
         self.values: dict[About, bytes | None] = {}
 
 
@@ -163,6 +164,14 @@ class DecisionLog:
         has fenced this one since. Otherwise the next decision of this object is refused.
         """
         return self._told(sink) if sink in self._seen else self.last(sink)
+
+    def is_news(self, sink: str, unique: str) -> bool:
+        """Whether the decision with this `unique` is reported for the first time, as far as this object
+        knows.
+        """
+        seen = self._seen.setdefault(sink, _Seen())
+        is_news, seen.reported = seen.reported != unique, unique
+        return is_news
 
     def _told(self, sink: str) -> LastDecision | None:
         values = self._seen[sink].values

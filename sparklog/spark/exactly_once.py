@@ -36,7 +36,7 @@ from sparklog.errors import SettingsError, SparklogError
 from sparklog.model import ProducerEpoch, ProducerId
 from sparklog.spark.connections import decision_log, query_of_checkpoint, transaction_timeout_ms
 from sparklog.spark.delivery import NO_BATCH, AtLeastOnce, Delivery, Task
-from sparklog.spark.option_values import Guarantee
+from sparklog.spark.option_values import Conflict, Guarantee
 from sparklog.spark.options import Options
 
 ABORT_MS: Final = 5_000
@@ -50,12 +50,15 @@ class NoSink(SparklogError):
 
 
 class Job(NamedTuple):
-    """A batch write: its sink, its query and version, and whether it may be repeated."""
+    """A batch write: its sink, its query and version, whether it may be repeated, and what follows if its
+    version is lower than the last.
+    """
 
     identity: str
     query: str
     version: int
     is_repeatable: bool
+    older: Older = "skip"
 
 
 @dataclass
@@ -101,7 +104,8 @@ def delivery_for_batch(options: Options) -> Delivery:
         )
     # One application may write to several topics under one version, as it may to several tables.
     identity = json.dumps(["txnAppId", app, options.topic or "", options.sink_id or ""])
-    return ExactlyOnce(options.client, job=Job(identity, app, version, is_repeatable=True))
+    older: Older = "fail" if options.txn_conflict is Conflict.FAIL else "skip"
+    return ExactlyOnce(options.client, job=Job(identity, app, version, is_repeatable=True, older=older))
 
 
 def _check(options: Options) -> None:
@@ -196,7 +200,7 @@ class ExactlyOnce:
         transactions = _transactions(written)
         batch, older, is_job = batch_id, _REFUSE, False
         if self._job is not None:
-            batch, older, is_job = self._job.version, _SKIP, not self._job.is_repeatable
+            batch, older, is_job = self._job.version, self._job.older, not self._job.is_repeatable
             if is_job and not transactions:
                 return
         self.committer(identity, self._former).commit(
@@ -254,7 +258,6 @@ def normalized(checkpoint: str) -> str:
 
 _SCHEMES: Final = {"s3a": "s3", "s3n": "s3", "file": ""}
 _REFUSE: Final[Older] = "refuse"
-_SKIP: Final[Older] = "skip"
 
 
 def _transactions(written: Sequence[SinkWritten]) -> list[ProducerIdentity]:

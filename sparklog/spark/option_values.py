@@ -37,6 +37,13 @@ class Guarantee(Enum):
     AT_LEAST_ONCE = "at_least_once"
 
 
+class Conflict(Enum):
+    """The behavior of a write whose version is lower than the last one of its application."""
+
+    SKIP = "skip"
+    FAIL = "fail"
+
+
 class NoMatch(Enum):
     """The start of a partition that has no record at or after the starting time."""
 

@@ -24,6 +24,7 @@ from sparklog.spark.option_values import (
     STREAM_READS,
     VERSIONED,
     WRITES,
+    Conflict,
     Definition,
     EarlyRowsWhen,
     Guarantee,
@@ -348,8 +349,8 @@ class Options:
         VERSIONED,
         text,
         None,
-        "together with `txnVersion`, a write whose version is not higher than that of the last write is "
-        "skipped",
+        "together with `txnVersion`: a write whose version is that of the last write is a repeat and is "
+        "skipped; for a lower one, see `txnConflict`",
     )
     txn_version: int | None = option(
         "txnVersion",
@@ -357,6 +358,16 @@ class Options:
         whole(0, INT64_MAX),
         None,
         "the version of this write among those with its `txnAppId`",
+    )
+    txn_conflict: Conflict = option(
+        "txnConflict",
+        VERSIONED,
+        word(Conflict),
+        Conflict.SKIP,
+        "the behavior if `txnVersion` is lower than the last version of its `txnAppId`, as after a new "
+        "checkpoint: `skip` drops the write, as Delta does, and warns once; `fail` fails it",
+        default_text="`skip`",
+        needs=("txnAppId",),
     )
     checkpoint: str = ""
     """The path of the query's checkpoint, if it is an option of the sink."""

@@ -3,13 +3,20 @@ checkpoints older than the sink, and batch writes.
 """
 
 import threading
+import warnings
 
 import pytest
 
 pytest.importorskip("pyspark.sql", reason="needs pyspark")
 
 from sparklog import Admin
-from sparklog.client.committer import BatchNotWhole, CheckpointOlderThanSink, TransactionsLost
+from sparklog.client.committer import (
+    BatchNotWhole,
+    CheckpointOlderThanSink,
+    Older,
+    TransactionsLost,
+    VersionOlderThanSink,
+)
 from sparklog.client.decision_log import KEPT_MAX
 from sparklog.client.decisions import TOPIC, coordinator_id, sink_name
 from sparklog.client.failures import TransactionError
@@ -370,10 +377,39 @@ def test_a_write_with_a_version_is_dropped_when_it_is_run_again(
 
     with Driver(servers, job=job(4), told=dies_at(step)) as driver, pytest.raises(Died):
         driver.run_batch(topic, NO_BATCH, BATCHES[0])
-    for version, tasks in ((4, BATCHES[0]), (4, BATCHES[0]), (3, BATCHES[1]), (5, BATCHES[2])):
+    for version, tasks in ((4, BATCHES[0]), (4, BATCHES[0]), (5, BATCHES[2])):
         with Driver(servers, job=job(version)) as driver:
             driver.run_batch(topic, NO_BATCH, tasks)
     assert sorted(committed(servers, topic)) == flat([BATCHES[0], BATCHES[2]])
+
+
+@pytest.mark.parametrize("older", ["skip", "fail"])
+def test_a_write_with_a_version_below_the_last_is_dropped_with_one_warning_or_fails(
+    servers: str, make_topic: MakeTopic, sink: str, admin: Admin, older: Older
+) -> None:
+    topic = make_topic(2)
+
+    def job(version: int) -> Job:
+        return Job(f"app:{sink}", "app", version, is_repeatable=True, older=older)
+
+    with Driver(servers, job=job(4)) as driver:
+        driver.run_batch(topic, NO_BATCH, BATCHES[0])
+    told = "version 0 of application 'app' is lower than the last one that was written, 4: "
+    if older == "fail":
+        with (
+            Driver(servers, job=job(0)) as driver,
+            pytest.raises(VersionOlderThanSink, match=told + "nothing"),
+        ):
+            driver.run_batch(topic, NO_BATCH, BATCHES[1])
+    else:
+        with Driver(servers, job=job(0)) as driver, warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            driver.run_batch(topic, NO_BATCH, BATCHES[1])
+            driver.run_batch(topic, NO_BATCH, BATCHES[1])
+        (warned,) = caught
+        assert told + "this write is dropped" in str(warned.message)
+    assert sorted(committed(servers, topic)) == flat(BATCHES[:1])
+    assert open_ids(admin, f"app:{sink}") == []
 
 
 def test_the_coordinator_of_a_sink_is_never_swept(

@@ -74,6 +74,7 @@ SAMPLES: dict[str, dict[str, str]] = {
     "sinkId": {"sinkId": "s"},
     "txnAppId": {"txnAppId": "a", "txnVersion": "7"},
     "txnVersion": {"txnAppId": "a", "txnVersion": "7"},
+    "txnConflict": {"txnConflict": "fail", "txnAppId": "a", "txnVersion": "7"},
 }
 """A value of each option that is not its default, with the options that it needs."""
 EVERYWHERE = ("kafka.bootstrap.servers", "kafka.sasl.token.mechanism")
