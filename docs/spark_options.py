@@ -38,7 +38,7 @@ on the driver ([delegation tokens](security.md#delegation-tokens)).
 REFUSED_IN_WRITES = {"kafka.transactional.id": "two tasks with one transactional id would fence each other"}
 
 IDLE = """
-## Accepted, without effect
+## Accepted with a warning, without effect
 
 | option | reason |
 |---|---|"""

@@ -1,11 +1,11 @@
 """Option names that sparklog does not define: accepted, refused with the remedy, or warned of.
 
-Accepted are the keys that Spark adds, and options of Spark's Kafka connector that have no effect here.
-Refused are options that would change where records go or how they are read, if sparklog does not support
-them. An unknown key is refused if it is similar to an option, or has a prefix of sparklog or of the
-connector, because a misspelt option must not be ignored silently. Any other unknown key causes a warning:
-the platform that runs the query may have added it. So does an option of Delta or of another format of Spark,
-however similar: it is spelled as its user wants it.
+Accepted are the keys that Spark adds and, with a warning, options of Spark's Kafka connector that have no
+effect here. Refused are options that would change where records go or how they are read, if sparklog does
+not support them. An unknown key is refused if it is similar to an option, or has a prefix of sparklog or of
+the connector, because a misspelt option must not be ignored silently. Any other unknown key causes a
+warning: the platform that runs the query may have added it. So does an option of Delta or of another format
+of Spark, however similar: it is spelled as its user wants it.
 """
 
 import warnings
@@ -30,7 +30,7 @@ _WITHOUT_EFFECT: Mapping[str, str] = MappingProxyType(
     }
 )
 """Options of Spark's Kafka connector that have no effect here."""
-_PASSED_OVER: Final = frozenset(name.lower() for name in _WITHOUT_EFFECT)
+_IDLE: Final = {name.lower(): (name, why) for name, why in _WITHOUT_EFFECT.items()}
 
 _FORBIDDEN: Mapping[str, str] = MappingProxyType(
     {
@@ -65,8 +65,14 @@ _warned: set[str] = set()
 
 
 def is_let_through(key: str) -> bool:
-    """Whether Spark adds the key, or it is an option of the Kafka connector without effect here."""
-    return key.lower() in _INJECTED_BY_SPARK or key.lower() in _PASSED_OVER
+    """Whether Spark adds the key, or it is an option of the Kafka connector without effect here, of which
+    this warns.
+    """
+    if key.lower() in _IDLE:
+        name, why = _IDLE[key.lower()]
+        warnings.warn(f"option {name!r} has no effect: {why}", UserWarning, stacklevel=3)
+        return True
+    return key.lower() in _INJECTED_BY_SPARK
 
 
 def refuse_forbidden(key: str) -> None:

@@ -52,6 +52,8 @@ def checked(options: Options, use: Use) -> Options:
             _warn(definition.name, "without txnAppId")
         elif attribute == "sink_id" and options.delivery is Guarantee.AT_LEAST_ONCE:
             _warn(definition.name, "in a write whose delivery is at_least_once")
+    if options.checkpoint and use is not Use.STREAM_WRITE:
+        _warn("checkpointLocation", f"in {use.value}: it is for streaming writes")
     used, others = (OF_READS, OF_WRITES) if direction is READS else (OF_WRITES, OF_READS)
     for setting in without_effect(options.client, used):
         if not (is_for_both and setting in others):

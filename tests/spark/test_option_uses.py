@@ -180,6 +180,11 @@ def base(use: Use, definition: Definition) -> dict[str, str]:
             {"sinkId": "s"},
             "option 'sinkId' has no effect without txnAppId",
         ),
+        (
+            Use.STREAM_READ,
+            {"subscribe": "t", "checkpointLocation": "/ck"},
+            "option 'checkpointLocation' has no effect in a streaming read: it is for streaming writes",
+        ),
     ],
 )
 def test_the_message_says_what_the_option_is_for(use: Use, given: dict[str, str], told: str) -> None:

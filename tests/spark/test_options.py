@@ -191,11 +191,15 @@ def test_data_loss_fails_warns_or_is_skipped(value: str, meant: WhenLost) -> Non
     assert Options.parse({**SERVERS, "failOnDataLoss": value}).data_loss is meant
 
 
-def test_keys_that_spark_adds_and_those_without_effect_pass() -> None:
-    spark_adds = {"path": "x", "queryName": "q"}
-    assert Options.parse({**SERVERS, **spark_adds, "kafkaConsumer.pollTimeoutMs": "1"}) == Options.parse(
-        SERVERS
-    )
+def test_keys_that_spark_adds_pass() -> None:
+    assert Options.parse({**SERVERS, "path": "x", "queryName": "q"}) == Options.parse(SERVERS)
+
+
+def test_an_option_of_the_connector_without_effect_warns_with_the_reason() -> None:
+    told = r"'kafkaConsumer.pollTimeoutMs' has no effect: `kafka.default.api.timeout.ms` limits"
+    with pytest.warns(UserWarning, match=told):
+        options = Options.parse({**SERVERS, "kafkaconsumer.polltimeoutms": "1"})
+    assert options == Options.parse(SERVERS)
 
 
 def test_where_the_checkpoint_is_names_a_sink() -> None:
