@@ -16,7 +16,9 @@ options of both.
 Options are checked when a frame is loaded, without a connection to a broker. Spark tells a Python source neither whether it loads a batch
 or a stream, nor the path of the checkpoint. An ending option of a stream and a topic that does not exist therefore fail when the batch is
 planned or the query starts. With `failOnDataLoss=false`, a named topic that does not exist is still an error. A topic that a stream has
-read and that was deleted afterwards counts as data loss.
+read and that was deleted afterwards counts as data loss. A topic that the principal may not describe is not deleted: the stream
+keeps its position in it. With `subscribe` and `assign` the query fails with the name of the topic, with `subscribePattern` it warns and
+reads the other topics, and reads on from that position once the topic is visible again.
 
 | option | for | default | description |
 |---|---|---|---|"""  # noqa: E501

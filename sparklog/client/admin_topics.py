@@ -10,7 +10,7 @@ from sparklog.client.connection import UnsupportedByBroker
 from sparklog.client.failures import UnknownTopic
 from sparklog.client.settings import IsolationLevel
 from sparklog.errors import BrokerError, ErrorCode
-from sparklog.model import LeaderEpoch, Micros, NodeId, Offset, TopicPartition, Uuid
+from sparklog.model import ZERO_UUID, LeaderEpoch, Micros, NodeId, Offset, TopicPartition, Uuid
 from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ EARLIEST: Final = -2
 LATEST: Final = -1
 MAX_TIMESTAMP: Final = -3
 
+_NAMED: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
+"""The errors of one topic that are handled together with its name."""
 _PAGE_PARTITIONS: Final = 2000
 """The most partitions that brokers return by default (max.request.partition.size.limit)."""
 
@@ -239,24 +241,25 @@ def delete_records(caller: Caller, before: Mapping[TopicPartition, int]) -> dict
 
 
 def topics_by_name(caller: Caller, names: list[str] | None, deadline: Micros) -> dict[str, Topic]:
-    """Topics by name (None: all); topics that do not exist are left out."""
+    """Topics by name (None: all); topics that do not exist are left out. Raises BrokerError for one that the
+    principal may not describe.
+    """
     request = MetadataRequest(
         topics=None if names is None else [MetadataRequestTopic(name=name) for name in names],
         allow_auto_topic_creation=False,
     )
-    absent = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     reply = caller.ask(
         request,
         MetadataResponse,
         deadline,
         lambda reply: [
             reply.error_code,
-            *(topic.error_code for topic in reply.topics if topic.error_code != absent),
+            *(topic.error_code for topic in reply.topics if topic.error_code not in _NAMED),
         ],
     )
     topics: dict[str, Topic] = {}
     for topic in reply.topics:
-        if topic.name is None or topic.error_code:
+        if topic.name is None or not _exists(topic.name, topic.error_code):
             continue
         partitions = [
             Partition(
@@ -271,6 +274,51 @@ def topics_by_name(caller: Caller, names: list[str] | None, deadline: Micros) ->
     return topics
 
 
+def deleted_topics(caller: Caller, ids: Mapping[str, Uuid]) -> set[str]:
+    """Those of the topics, with their ids, that the cluster reports as deleted; with ZERO_UUID, and for a
+    broker that knows no ids, it is asked by name. A topic that exists and that the principal may not describe
+    is not deleted.
+    """
+    deadline = caller.deadline()
+    deleted: set[str] = set()
+    by_id = {topic_id: name for name, topic_id in ids.items() if topic_id != ZERO_UUID}
+    by_name = {name for name, topic_id in ids.items() if topic_id == ZERO_UUID}
+    if by_id:
+        asked = [MetadataRequestTopic(name=None, topic_id=topic_id) for topic_id in by_id]
+        try:
+            reply = caller.call(
+                MetadataRequest(topics=asked, allow_auto_topic_creation=False), MetadataResponse, deadline
+            )
+        except UnsupportedByBroker:
+            by_name.update(ids)
+        else:
+            for topic in reply.topics:
+                name = by_id.get(Uuid(topic.topic_id))
+                if name is None:
+                    continue
+                if topic.error_code == ErrorCode.UNKNOWN_TOPIC_ID:
+                    deleted.add(name)
+                elif topic.error_code == ErrorCode.INVALID_REQUEST:  # before version 12
+                    by_name.add(name)
+    if by_name:
+        request = MetadataRequest(
+            topics=[MetadataRequestTopic(name=name) for name in sorted(by_name)],
+            allow_auto_topic_creation=False,
+        )
+        deleted.update(
+            topic.name
+            for topic in caller.call(request, MetadataResponse, deadline).topics
+            if topic.name is not None and topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
+    return deleted
+
+
+def _exists(name: str, code: int) -> bool:
+    if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        raise_for(code, f"topic {name!r}")
+    return not code
+
+
 def _pages(caller: Caller, names: list[str], deadline: Micros) -> dict[str, Topic]:
     """Topics with their eligible leader replicas, page by page: a topic may continue on the next page."""
     from sparklog.wire.messages.describe_topic_partitions import (
@@ -280,7 +328,6 @@ def _pages(caller: Caller, names: list[str], deadline: Micros) -> dict[str, Topi
     )
 
     asked = [TopicRequest(name) for name in sorted(set(names))]
-    absent = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     topics: dict[str, Topic] = {}
     cursor: Cursor | None = None
     while True:
@@ -291,10 +338,10 @@ def _pages(caller: Caller, names: list[str], deadline: Micros) -> dict[str, Topi
             request,
             DescribeTopicPartitionsResponse,
             deadline,
-            lambda reply: [t.error_code for t in reply.topics if t.error_code != absent],
+            lambda reply: [t.error_code for t in reply.topics if t.error_code not in _NAMED],
         )
         for told in reply.topics:
-            if told.name is None or told.error_code:
+            if told.name is None or not _exists(told.name, told.error_code):
                 continue
             known = topics[told.name].partitions if told.name in topics else ()
             page = tuple(

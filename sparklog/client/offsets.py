@@ -175,11 +175,11 @@ def _by_leader(
         view = network.cluster.topics.get(partition.topic)
         if _is_beyond(network, partition):
             raise UnknownTopic(f"topic {partition.topic!r} has no partition {partition.partition}")
-        if (
-            view is None
-            and network.cluster.errors.get(partition.topic) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        ):
+        code = network.cluster.errors.get(partition.topic)
+        if view is None and code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise UnknownTopic(f"there is no topic {partition.topic!r} any more")
+        if view is None and code is not None and not code.is_retriable:
+            raise BrokerError(code, f"topic {partition.topic!r}")
         if leader != NO_NODE:
             led.setdefault(leader, []).append(partition)
         elif now_us() >= deadline:

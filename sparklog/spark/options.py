@@ -252,7 +252,8 @@ class Options:
         STREAM_READS,
         whole(0, INT32_MAX),
         3,
-        "the number of retries when a new leader reports an end offset below one that was already read",
+        "the number of retries when a new leader reports an end offset below one that was already read, or a "
+        "broker reports a topic as deleted",
     )
     fetch_retry_ms: int = option(
         "fetchOffset.retryIntervalMs",

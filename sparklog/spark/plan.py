@@ -6,7 +6,7 @@ transactions are normal and never count as loss. Records are lost only if a rang
 offset, or if a topic ends below an offset that was already read.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from math import ceil, floor
 
@@ -132,17 +132,21 @@ def losses(
     log_start: PartitionOffsets,
     ids: Mapping[str, Uuid],
     known_ends: PartitionOffsets,
+    deleted: Set[str],
 ) -> list[Loss]:
     """The lost part of what `current` has not read yet, by partition, judged by log start offsets and topic
     ids.
 
-    `log_start` has each partition where it can matter; `known_ends` has the last known ends of topics that
-    may have been deleted.
+    A partition that `latest` leaves out is lost only if its topic is `deleted`: otherwise the query cannot
+    see it, and it keeps its position. `log_start` has each partition where it can matter; `known_ends` has
+    the last known ends of topics that may have been deleted.
     """
     found: list[Loss] = []
     now = StreamOffset(began={}, reached={}, ids=ids)
     for tp, reached in sorted(current.reached.items()):
         unread = max(0, known_ends.get(tp, reached) - reached)
+        if tp not in latest and tp.topic not in deleted:
+            continue
         if tp not in latest:
             found.append(Loss(tp, unread, None, f"{tp} is gone, read up to offset {reached}"))
         elif not current.is_same_topic(now, tp.topic):

@@ -139,11 +139,13 @@ class StreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvailableNow
                 "checkpoint)"
             )
         ranges = plan.ranges_between(
-            first, last, self._topics.earliest_there(plan.unknown_starts(first, last))
+            first, last, self._topics.log_starts(plan.unknown_starts(first, last), last)
         )
         if not ranges:
             return []
-        ranges = still_there(ranges, self._topics.log_starts(ranges, last), self._options)
+        ranges = still_there(
+            ranges, self._topics.log_starts([r.partition for r in ranges], last), self._options
+        )
         return [input_partition(pieces, self._options) for pieces in self._tasks(ranges)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

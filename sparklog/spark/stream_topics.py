@@ -5,19 +5,20 @@ each leader missed a change. A stream with a backlog fetches both before every m
 AvailableNow fetches them once.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Final
 
-from sparklog.arrow.ranges import OffsetRange
 from sparklog.client.clock import now_us
 from sparklog.client.failures import UnknownTopic
-from sparklog.model import Micros, Offset, TopicPartition, Uuid
+from sparklog.errors import BrokerError
+from sparklog.model import ZERO_UUID, Micros, Offset, TopicPartition, Uuid
 from sparklog.spark import plan
 from sparklog.spark.offsets import PartitionOffsets, StreamOffset
 from sparklog.spark.options import Options
 from sparklog.spark.plan import Loss
 from sparklog.spark.sizes import Observed, SizeEstimates
-from sparklog.spark.topics import SubscribedTopics, TopicsNow
+from sparklog.spark.topics import SubscribedTopics, TopicNotVisible, TopicsNow, is_out_of_sight
 
 LOOK_EVERY_US: Final = 400_000
 LOOK_SHARE: Final = 20
@@ -28,6 +29,8 @@ ENDS_EVERY_US: Final = 2_000_000
 SIZES_EVERY_US: Final = 10_000_000
 RACES_MAX: Final = 5
 """The number of retries if topics are deleted between two requests, before that is an error."""
+NAMED_MAX: Final = 10
+"""The number of topics that a message names."""
 
 
 class StreamTopics:
@@ -48,6 +51,9 @@ class StreamTopics:
         self._log_starts: dict[TopicPartition, Offset] = {}
         self._log_starts_until = Micros(0)
         self._sizes = SizeEstimates()
+        self._were_deleted: dict[tuple[str, Uuid], bool] = {}
+        """The answers about topics that the last look left out, by name and id."""
+        self._told_hidden: Set[str] = frozenset()
 
     def freeze(self) -> None:
         """Fixes the topics and their ends at their current values."""
@@ -84,11 +90,19 @@ class StreamTopics:
         self._log_starts = self.earliest_there(doubtful)
         self._log_starts_until = Micros(now_us() + LOOK_EVERY_US)
         there = {tp: end for tp, end in self.ends.items() if tp not in doubtful or tp in self._log_starts}
+        deleted = self._deleted((tp.topic for tp in current.reached if tp not in there), current)
         known = {
             tp: self._known_ends.get((current.ids.get(tp.topic), tp), reached)
             for tp, reached in current.reached.items()
         }
-        return plan.losses(current, latest=there, log_start=self._log_starts, ids=self.ids, known_ends=known)
+        return plan.losses(
+            current,
+            latest=there,
+            log_start=self._log_starts,
+            ids=self.ids,
+            known_ends=known,
+            deleted=deleted,
+        )
 
     def earliest_there(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Offset]:
         """The log start offsets of those partitions that exist."""
@@ -96,23 +110,35 @@ class StreamTopics:
         for _ in range(RACES_MAX):
             try:
                 return self.topics.earliest(wanted)
-            except UnknownTopic:
+            except (UnknownTopic, BrokerError) as error:
+                if not is_out_of_sight(error):
+                    raise
                 there = self._look_again().partitions
                 wanted = [tp for tp in wanted if tp in there]
         return self.topics.earliest(wanted)
 
-    def log_starts(self, ranges: Sequence[OffsetRange], end: StreamOffset) -> dict[TopicPartition, Offset]:
-        """The log start offsets of the partitions in a micro-batch; without deleted or recreated topics."""
-        if now_us() < self._log_starts_until and all(r.partition in self._log_starts for r in ranges):
+    def log_starts(
+        self, partitions: Sequence[TopicPartition], end: StreamOffset
+    ) -> dict[TopicPartition, Offset]:
+        """The log start offsets of the partitions in a micro-batch to `end`; without deleted or recreated
+        topics. Raises TopicNotVisible for another topic that cannot be seen.
+        """
+        if not partitions:
+            return {}
+        if now_us() < self._log_starts_until and all(tp in self._log_starts for tp in partitions):
             return self._log_starts
         now = self._look_again()
         then = StreamOffset(began={}, reached={}, ids=now.ids)
-        there = [
-            r.partition
-            for r in ranges
-            if r.partition in now.partitions and end.is_same_topic(then, r.partition.topic)
-        ]
-        return self.earliest_there(there)
+        visible = frozenset(now.partitions)
+        there = [tp for tp in partitions if tp in visible and end.is_same_topic(then, tp.topic)]
+        starts = self.earliest_there(there)
+        absent = {tp.topic: end.ids.get(tp.topic, ZERO_UUID) for tp in partitions if tp not in starts}
+        if hidden := sorted(absent.keys() - self._asked_deleted(absent)):
+            raise TopicNotVisible(
+                f"the micro-batch to replay needs {_named(hidden)}, which was not deleted and cannot be seen:"
+                f" allow the principal to describe and read it, select it again, and restart the query"
+            )
+        return starts
 
     def per_offset(self, partitions: Sequence[TopicPartition]) -> Callable[[TopicPartition], float]:
         """Bytes per offset, by partition; refreshed at intervals."""
@@ -131,6 +157,35 @@ class StreamTopics:
         self.topics.close()
 
     # -- inside ----------------------------------------------------------------------------------------------
+
+    def _deleted(self, absent: Iterable[str], current: StreamOffset) -> set[str]:
+        """The deleted ones of the topics that the last look left out; warns once of the others."""
+        asked = {topic: current.ids.get(topic, ZERO_UUID) for topic in absent}
+        gone = self._asked_deleted(asked)
+        hidden = asked.keys() - gone
+        if untold := sorted(hidden - self._told_hidden):
+            warnings.warn(
+                f"{_named(untold)} cannot be seen, and was not deleted: the query keeps its position and "
+                f"reads on once the principal may describe it and the subscription selects it",
+                stacklevel=2,
+            )
+        self._told_hidden = hidden
+        return gone
+
+    def _asked_deleted(self, asked: Mapping[str, Uuid]) -> set[str]:
+        """The deleted ones of the topics with these ids; asks once for each look.
+
+        A broker that has just restarted may not know all topics yet, so only an answer that stays counts.
+        """
+        if new := {topic: id_ for topic, id_ in asked.items() if (topic, id_) not in self._were_deleted}:
+            deleted = self.topics.deleted(new)
+            for _ in range(self._options.fetch_retries):
+                if not deleted:
+                    break
+                self._pause_s(self._options.fetch_retry_ms / 1000)
+                deleted = self.topics.deleted({topic: new[topic] for topic in deleted})
+            self._were_deleted.update({(topic, id_): topic in deleted for topic, id_ in new.items()})
+        return {topic for topic, topic_id in asked.items() if self._were_deleted[topic, topic_id]}
 
     def _is_same(self, current: StreamOffset, tp: TopicPartition) -> bool:
         return current.is_same_topic(StreamOffset(began={}, reached={}, ids=self.ids), tp.topic)
@@ -155,7 +210,9 @@ class StreamTopics:
     def _ends_of(self, topics: TopicsNow) -> PartitionOffsets | None:
         try:
             return self.topics.latest(topics.partitions)
-        except UnknownTopic:
+        except (UnknownTopic, BrokerError) as error:
+            if not is_out_of_sight(error):
+                raise
             return None
 
     def _look_again(self) -> TopicsNow:
@@ -166,6 +223,7 @@ class StreamTopics:
         if self._now is not None and now != self._now:
             self.topics.close()  # the client's metadata is outdated
         self._now = now
+        self._were_deleted.clear()
         return now
 
     def _require_named(self, current: StreamOffset) -> None:
@@ -177,3 +235,9 @@ class StreamTopics:
         known = {tp.topic for tp in (*self._now.partitions, *current.reached, *current.lost)}
         if any(topic not in known for topic in named):
             self.topics.look(is_strict=True)
+
+
+def _named(topics: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, topics[:NAMED_MAX]))
+    more = f" and {len(topics) - NAMED_MAX} more" if len(topics) > NAMED_MAX else ""
+    return f"topic {shown}{more}"

@@ -9,13 +9,26 @@ from types import TracebackType
 from typing import Self
 
 from sparklog.client.admin import EARLIEST, LATEST, Admin, Topic
+from sparklog.client.admin_calls import Caller
+from sparklog.client.admin_topics import deleted_topics
 from sparklog.client.failures import UnknownTopic
-from sparklog.errors import BrokerError
+from sparklog.errors import BrokerError, ErrorCode, SparklogError
 from sparklog.model import ZERO_UUID, Offset, TopicPartition, Uuid
 from sparklog.spark import positions
 from sparklog.spark.offsets import PartitionOffsets
 from sparklog.spark.options import Options
 from sparklog.spark.positions import Position
+
+
+class TopicNotVisible(SparklogError):
+    """A read needs a topic that was not deleted, and that the principal cannot see."""
+
+
+def is_out_of_sight(error: SparklogError) -> bool:
+    """Whether an error says that a topic does not exist, or that the principal may not describe it."""
+    return isinstance(error, UnknownTopic) or (
+        isinstance(error, BrokerError) and error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +45,7 @@ class SubscribedTopics:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._admin: Admin | None = None
+        self._caller: Caller | None = None
 
     def look(self, *, is_strict: bool = True) -> TopicsNow:
         """Every partition of the read. A named topic that does not exist raises UnknownTopic; if not
@@ -83,6 +97,14 @@ class SubscribedTopics:
             where, option=option, earliest=earliest, latest=latest, at_time=at_time, must_match=must_match
         )
 
+    def deleted(self, ids: Mapping[str, Uuid]) -> set[str]:
+        """Those of the topics, with their ids (zeros: unknown), that the cluster reports as deleted. A topic
+        that a listing leaves out may be one that the principal may not describe.
+        """
+        if self._caller is None:
+            self._caller = Caller(self._options.client)
+        return deleted_topics(self._caller, ids)
+
     def sizes(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Bytes of each log on its brokers' disks, of the largest replica; partitions of unknown size are
         left out.
@@ -107,6 +129,9 @@ class SubscribedTopics:
         if self._admin is not None:
             self._admin.close()
             self._admin = None
+        if self._caller is not None:
+            self._caller.network.close()
+            self._caller = None
 
     def __enter__(self) -> Self:
         return self

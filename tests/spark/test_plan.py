@@ -50,8 +50,11 @@ def test_a_position_never_goes_back_by_itself() -> None:
     assert plan.behind(start, at(a=3)) == [A]
 
 
+NOTHING_KNOWN: dict = {"latest": {}, "log_start": {}, "ids": {}, "known_ends": {}, "deleted": frozenset()}
+
+
 def lost_of(current: StreamOffset, **known: dict) -> list[Loss]:
-    return plan.losses(current, **{"latest": {}, "log_start": {}, "ids": {}, "known_ends": {}, **known})
+    return plan.losses(current, **{**NOTHING_KNOWN, **known})
 
 
 def test_a_topic_that_ends_before_what_was_read_begins_anew_where_its_log_starts() -> None:
@@ -60,8 +63,14 @@ def test_a_topic_that_ends_before_what_was_read_begins_anew_where_its_log_starts
 
 
 def test_a_partition_that_is_gone_takes_with_it_what_was_known_to_be_there() -> None:
-    found = lost_of(StreamOffset.beginning(at(a=5)), latest=at(b=3), known_ends=at(a=9))
+    found = lost_of(StreamOffset.beginning(at(a=5)), latest=at(b=3), known_ends=at(a=9), deleted={"a"})
     assert found == [Loss(A, 4, None, "a-0 is gone, read up to offset 5")]
+
+
+def test_a_partition_that_cannot_be_seen_is_no_loss() -> None:
+    current = StreamOffset.beginning(at(a=5, c=5))
+    assert lost_of(current, latest=at(c=5), known_ends=at(a=9)) == []
+    assert [loss.partition for loss in lost_of(current, deleted={"b"})] == [C]
 
 
 def test_a_topic_made_anew_is_told_by_its_id_though_its_offsets_would_fit() -> None:
