@@ -1,7 +1,12 @@
 """The errors of a client beyond the error codes of brokers; all are a `SparklogError`."""
 
-from sparklog.errors import ConnectionFailed, DecodeError, ErrorCode, SparklogError
+from typing import TYPE_CHECKING
+
+from sparklog.errors import BrokerError, ConnectionFailed, DecodeError, ErrorCode, SparklogError
 from sparklog.model import TopicPartition
+
+if TYPE_CHECKING:
+    from sparklog.record.batch import Record
 
 FORKED = "this client belongs to the parent process: make one of the child's own"
 
@@ -23,6 +28,19 @@ class RecordTooLarge(SparklogError):
     def __init__(self, reason: str, topic_partition: TopicPartition | None = None) -> None:
         super().__init__(reason)
         self.topic_partition = topic_partition
+
+
+class BatchRefused(BrokerError):
+    """A broker refused a batch for good. `record` is the first record that the broker names as the cause, if
+    any.
+    """
+
+    def __init__(
+        self, topic_partition: TopicPartition, code: ErrorCode, reason: str, record: "Record | None" = None
+    ) -> None:
+        super().__init__(code, f"{topic_partition}: {reason}" if reason else str(topic_partition))
+        self.topic_partition = topic_partition
+        self.record = record
 
 
 class DeliveryFailed(SparklogError):

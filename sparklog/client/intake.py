@@ -5,7 +5,7 @@ for those, `add` looks up one batch and calls the kernel. The others choose a pa
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from sparklog.client.accumulator import Accumulator, Gathering
 from sparklog.client.cluster import Cluster, Entropy, TopicView
@@ -102,8 +102,9 @@ class Intake:
         """Add a whole batch behind the records of its partition. Raises RecordTooLarge."""
         size = len(built.batch)
         is_one = built.record_count == 1  # more are bounded before compression
-        if size > self._settings.buffer_memory or (is_one and size > self._settings.max_request_size):
-            raise _too_large(f"a batch of {size} bytes")
+        if is_one:
+            self._require_room(f"a batch of {size} bytes", size, "max_request_size")
+        self._require_room(f"a batch of {size} bytes", size, "buffer_memory")
         if not self._accumulator.has_memory(size):
             return None
         whole = WholeBatch(built.batch, built.record_count)
@@ -111,6 +112,14 @@ class Intake:
         return Run(self._accumulator.add_whole(partition, whole, self._clock()), 0, built.record_count)
 
     # -- inside ----------------------------------------------------------------------------------------------
+
+    def _require_room(
+        self, what: str, size: int, setting: Literal["max_request_size", "buffer_memory"]
+    ) -> None:
+        """Raises RecordTooLarge for a size above that limit."""
+        limit: int = getattr(self._settings, setting)
+        if size > limit:
+            raise RecordTooLarge(f"{what} is larger than {setting}={limit}: raise {setting}")
 
     def _last_batch(self, topic: str, key: Content, partition: int | None) -> Gathering | None:
         """The last batch of the record's partition."""
@@ -129,8 +138,8 @@ class Intake:
         if view is None:
             return None
         size = record_size_max(key, value, headers)
-        if size > self._settings.max_request_size or size > self._settings.buffer_memory:
-            raise _too_large(f"a record of about {size} bytes")
+        self._require_room(f"a record of about {size} bytes", size, "max_request_size")
+        self._require_room(f"a record of about {size} bytes", size, "buffer_memory")
         batches = self._by_topic.get(topic)
         if batches is None or len(batches) != len(view.partitions):
             batches = self._by_topic[topic] = [None] * len(view.partitions)
@@ -280,7 +289,3 @@ def bytes_of(content: Content) -> bytes | None:
 
 def _partition_of(key: Content, count: int) -> int:
     return (columns.murmur2(bytes_of(key) or b"") & 0x7FFFFFFF) % count
-
-
-def _too_large(what: str) -> RecordTooLarge:
-    return RecordTooLarge(f"{what}: max_request_size and buffer_memory must be larger than that")

@@ -3,14 +3,13 @@ partition.
 """
 
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 
-from sparklog.client.failures import DeliveryFailed
-from sparklog.errors import SparklogError
+from sparklog.client.failures import BatchRefused, DeliveryFailed
+from sparklog.errors import ErrorCode, SparklogError
 from sparklog.model import NO_EPOCH, LeaderEpoch, Micros, NodeId, ProducerEpoch, ProducerId, TopicPartition
 from sparklog.wire.messages.produce import PartitionProduceResponse, ProduceRequest
 
@@ -131,7 +130,17 @@ def too_late(batch: OutboundBatch) -> SparklogError:
     return DeliveryFailed(batch.topic_partition, reason)
 
 
-def said_of_records(answer: PartitionProduceResponse) -> str:
-    """The messages of a reply about single records."""
-    messages: Iterable[str] = (error.batch_index_error_message or "" for error in answer.record_errors)
-    return "; ".join(message for message in messages if message)
+def refused(batch: OutboundBatch, code: ErrorCode, answer: PartitionProduceResponse) -> BatchRefused:
+    """The error of a batch that the broker refused, with the first record that it names as the cause."""
+    from sparklog.record.batch import decode_records  # only for errors
+
+    causes = answer.record_errors
+    record, cause = None, ""
+    if causes and 0 <= (index := causes[0].batch_index) < batch.record_count:
+        record = decode_records(batch.records, verify_crc=False)[index]
+        more = f" (and {len(causes) - 1} more records)" if len(causes) > 1 else ""
+        cause = f"record {batch.first + index}, with timestamp {record.timestamp}{more}"
+        if said := causes[0].batch_index_error_message:
+            cause += f": {said}"
+    reason = "; ".join(filter(None, (answer.error_message, cause)))
+    return BatchRefused(batch.topic_partition, code, reason, record)

@@ -99,7 +99,7 @@ class BatchWriter:
             raise UnknownTopic(f"topic {topic!r} has no partition {partition}")
         if len(batch) > self._settings.buffer_memory:
             raise RecordTooLarge(
-                f"a batch of {len(batch)} bytes, where buffer.memory is {self._settings.buffer_memory}"
+                f"a batch of {len(batch)} bytes is larger than buffer_memory={self._settings.buffer_memory}"
             )
         deadline = Micros(now_us() + self._settings.delivery_timeout_ms * 1000)
         self._outbound.add(OutboundBatch(TopicPartition(topic, partition), batch, record_count, deadline))

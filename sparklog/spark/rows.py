@@ -20,7 +20,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from sparklog.errors import SettingsError, SparklogError
+from sparklog.client.failures import BatchRefused
+from sparklog.errors import ErrorCode, SettingsError, SparklogError
 from sparklog.spark.options import Options
 
 _HEADERS = "array<struct<key:string,value:binary>>"
@@ -132,6 +133,56 @@ def check_partitions(rows: TopicRows, partition_count: int, *, rows_before: int)
         f"column 'partition' is {column[at].as_py()} in row {number} of its task,"
         f" but topic {rows.topic!r} has partitions 0 to {partition_count - 1}"
     )
+
+
+class WrittenRows:
+    """The rows of a task that a broker may refuse although the sink accepts them, by topic: those with the
+    earliest and the latest timestamp, and the first one without a key.
+    """
+
+    def __init__(self) -> None:
+        self._earliest: dict[str, tuple[int, int]] = {}  # timestamp in microseconds, row
+        self._latest: dict[str, tuple[int, int]] = {}
+        self._keyless: dict[str, int] = {}
+
+    def add(self, rows: TopicRows, *, rows_before: int) -> None:
+        """Rows that are about to be sent."""
+        topic, names = rows.topic, rows.rows.schema.names
+        if topic not in self._keyless and ("key" not in names or rows.rows.column("key").null_count):
+            at = pc.index(pc.is_null(rows.rows.column("key")), True).as_py() if "key" in names else 0
+            self._keyless[topic] = rows.number_of(at, rows_before)
+        if "timestamp" not in names:
+            return
+        column = rows.rows.column("timestamp").cast(pa.int64())
+        bounds = pc.min_max(column)
+        if not bounds["min"].is_valid:
+            return
+        least, most = bounds["min"].as_py(), bounds["max"].as_py()
+        if topic not in self._earliest or least < self._earliest[topic][0]:
+            self._earliest[topic] = least, rows.number_of(pc.index(column, least).as_py(), rows_before)
+        if topic not in self._latest or most > self._latest[topic][0]:
+            self._latest[topic] = most, rows.number_of(pc.index(column, most).as_py(), rows_before)
+
+    def refused(self, error: BatchRefused, *, now_ms: int) -> SparklogError:
+        """The error of a row because of which a broker refused a batch; `error` itself if no row is known."""
+        topic, record = error.topic_partition.topic, error.record
+        if record is None:
+            return error
+        if error.code is ErrorCode.INVALID_TIMESTAMP:
+            # A topic accepts the present: what is later than a refused record of the future is refused too.
+            known = (self._latest if record.timestamp > now_ms else self._earliest).get(topic)
+            if known is not None:
+                moment = pa.scalar(known[0], pa.timestamp("us", tz="UTC")).as_py().isoformat()
+                return RowRefused(
+                    f"column 'timestamp' is {moment} in row {known[1]} of its task, and topic {topic!r} does "
+                    f"not accept that: {error}"
+                )
+        if error.code is ErrorCode.INVALID_RECORD and record.key is None and topic in self._keyless:
+            return RowRefused(
+                f"row {self._keyless[topic]} of its task has no key, and topic {topic!r} does not accept "
+                f"that: {error}"
+            )
+        return error
 
 
 def check_timestamps(rows: TopicRows, *, rows_before: int) -> None:

@@ -17,8 +17,9 @@ from pyspark.sql import Row
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from sparklog.client.failures import RecordTooLarge
+from sparklog.client.failures import BatchRefused, RecordTooLarge
 from sparklog.client.settings import ClientSettings
+from sparklog.errors import SparklogError
 from sparklog.record import columns as columns_module
 from sparklog.record.arrow import binary_column, fixed_column, headers_column
 from sparklog.record.columns import BATCH_BYTES_MAX, PartitionBatch, write_batches
@@ -29,6 +30,7 @@ from sparklog.spark.options import Options
 from sparklog.spark.rows import (
     RowRefused,
     TopicRows,
+    WrittenRows,
     check_frame,
     check_partitions,
     check_timestamps,
@@ -113,9 +115,11 @@ def write_task(
                 records.write(rows, rows_before=written, now_ms=time.time_ns() // 1_000_000)
             written += batch.num_rows
         message = delivery.nothing_written(task) if writer is None else writer.finish()
-    except BaseException:
+    except BaseException as error:
         if writer is not None:
             writer.abort()
+        if records is not None and isinstance(error, BatchRefused):
+            raise records.refused(error) from error
         raise
     settle()
     return message
@@ -141,6 +145,7 @@ class RecordMaker:
         self._first_partition = first_partition
         self._topics: dict[str, TopicLimits] = {}
         self._sticky: dict[str, int] = {}
+        self._written = WrittenRows()
 
     def write(self, rows: TopicRows, *, rows_before: int, now_ms: int) -> None:
         """Sends the rows; `rows_before` is their position in the task, for errors; `now_ms` is the
@@ -149,6 +154,7 @@ class RecordMaker:
         limits = self._limits(rows.topic)
         check_partitions(rows, limits.partition_count, rows_before=rows_before)
         check_timestamps(rows, rows_before=rows_before)
+        self._written.add(rows, rows_before=rows_before)
         for built in self._built(rows, limits, rows_before=rows_before, now_ms=now_ms):
             number = rows.number_of(built.first_row, rows_before)
             if built.record_count == 1 and len(built.batch) > limits.message_bytes_max:
@@ -164,6 +170,10 @@ class RecordMaker:
                 raise RowRefused(
                     f"row {number} of its task: {refused}; raise kafka.buffer.memory"
                 ) from refused
+
+    def refused(self, error: BatchRefused) -> SparklogError:
+        """The error with the row that caused it, if that is known."""
+        return self._written.refused(error, now_ms=time.time_ns() // 1_000_000)
 
     def _limits(self, topic: str) -> TopicLimits:
         """The limits of the topic, fetched once per task."""

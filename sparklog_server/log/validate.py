@@ -323,7 +323,11 @@ def timestamp_bounds(settings: LogConfig, now_ms: int) -> tuple[int, int]:
 def out_of_range(out: list[int], settings: LogConfig, now_ms: int) -> RecordsRefused:
     """The refusal of a batch for its records with these indexes."""
     earliest, latest = now_ms - settings.timestamp_before_max_ms, now_ms + settings.timestamp_after_max_ms
-    message = f"The timestamp is out of range: it should be within [{earliest}, {latest}]."
+    message = (
+        f"The timestamp is out of range: it should be within [{earliest}, {latest}], as "
+        f"message.timestamp.before.max.ms={settings.timestamp_before_max_ms} and "
+        f"message.timestamp.after.max.ms={settings.timestamp_after_max_ms} allow."
+    )
     code, summary = (
         ErrorCode.INVALID_TIMESTAMP,
         "One or more records have been rejected due to invalid timestamp",
