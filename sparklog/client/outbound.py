@@ -36,7 +36,7 @@ from sparklog.client.outbound_batch import (
     OutboundBatch,
     Shipment,
     distance,
-    refused,
+    error_of,
     too_late,
 )
 from sparklog.client.settings import ClientSettings
@@ -364,11 +364,7 @@ class Outbound:
             )
             self._settle(line)
             return done
-        error = (
-            BrokerError(code, answer.error_message or "")
-            if code.is_retriable
-            else refused(batch, code, answer)
-        )
+        error = error_of(batch, code, answer)
         if code in _TOO_LARGE:
             return self._refused_as_too_large(batch, error, now)
         if self.transaction is not None and code in _SEQUENCE_LOST:

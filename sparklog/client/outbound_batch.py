@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from sparklog.client.failures import BatchRefused, DeliveryFailed
-from sparklog.errors import ErrorCode, SparklogError
+from sparklog.errors import BrokerError, ErrorCode, SparklogError
 from sparklog.model import NO_EPOCH, LeaderEpoch, Micros, NodeId, ProducerEpoch, ProducerId, TopicPartition
 from sparklog.wire.messages.produce import PartitionProduceResponse, ProduceRequest
 
@@ -130,8 +130,10 @@ def too_late(batch: OutboundBatch) -> SparklogError:
     return DeliveryFailed(batch.topic_partition, reason)
 
 
-def refused(batch: OutboundBatch, code: ErrorCode, answer: PartitionProduceResponse) -> BatchRefused:
-    """The error of a batch that the broker refused, with the first record that it names as the cause."""
+def error_of(batch: OutboundBatch, code: ErrorCode, answer: PartitionProduceResponse) -> BrokerError:
+    """The error of a batch; that of a refused one has the first record that the broker names as the cause."""
+    if code.is_retriable:
+        return BrokerError(code, answer.error_message or "")
     from sparklog.record.batch import decode_records  # only for errors
 
     causes = answer.record_errors

@@ -110,7 +110,7 @@ def sql(
         raise click.UsageError("--follow reads to the latest record: leave --end out")
     library = _duckdb()
     with _without_pandas():
-        import pyarrow.dataset  # noqa: F401
+        import sparklog.arrow.dataset  # noqa: F401
 
     from sparklog.arrow.plan import Request
 
