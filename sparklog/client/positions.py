@@ -1,8 +1,9 @@
 """Times, durations and positions in a log as people write them, for the command line and `sparklog.read`."""
 
-import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from sparklog.client.durations import duration_ms
 
 if TYPE_CHECKING:
     from sparklog.client.admin import Admin
@@ -10,7 +11,6 @@ if TYPE_CHECKING:
     from sparklog.model import TopicPartition
 
 INT64_MAX: Final = (1 << 63) - 1
-UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 LANDMARKS: Final = {
     "beginning": "earliest",
     "earliest": "earliest",
@@ -19,10 +19,6 @@ LANDMARKS: Final = {
     "latest": "latest",
     "newest": "latest",
 }
-_SHORT = re.compile(r"(\d{1,12})(ms|[smhdw])")
-_ISO = re.compile(
-    r"P(?:(\d{1,6})D)?(?:T(?:(\d{1,6})H)?(?:(\d{1,8})M)?(?:(\d{1,9}(?:\.\d{1,9})?)S)?)?", re.IGNORECASE
-)
 
 
 class Position(NamedTuple):
@@ -32,20 +28,6 @@ class Position(NamedTuple):
 
     kind: Literal["earliest", "latest", "offset", "last", "time"]
     number: int = 0
-
-
-def duration_ms(text: str) -> int:
-    """Milliseconds of `10m`, `1h30m`, `90s`, `500ms`, `2d`, `1w`, or of ISO 8601's `PT10M` and `P1DT12H`;
-    raises ValueError.
-    """
-    iso = _ISO.fullmatch(text)
-    if iso is not None and any(iso.groups()):
-        days, hours, minutes, seconds = (float(part or 0) for part in iso.groups())
-        return int(((days * 24 + hours) * 60 + minutes) * 60_000 + seconds * 1000)
-    parts = _SHORT.findall(text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise ValueError(f"{text!r} is no duration; write 10m, 1h30m, 2d or PT10M")
-    return sum(int(number) * UNITS_MS[unit] for number, unit in parts)
 
 
 def time_ms(text: str) -> int:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, Self, get_args, get
 import msgspec
 from msgspec import Meta
 
+from sparklog.client.durations import iso_duration_ms
 from sparklog.client.security_options import SecurityOptions, SecurityProtocol, TokenCallback
 from sparklog.client.without_effect import WITHOUT_EFFECT, has_no_effect
 from sparklog.errors import SettingsError
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
 _LZ4_FAST: Final = 9
 """Kafka's default for lz4, which means the fast compressor and not the level 9 of the thorough one."""
 INT32_MAX: Final = (1 << 31) - 1
-_DURATION: Final = re.compile(
-    r"P(?:(\d{1,6})D)?(?:T(?:(\d{1,6})H)?(?:(\d{1,8})M)?(?:(\d{1,9}(?:\.\d{1,9})?)S)?)?"
-)
 
 Count = Annotated[int, Meta(ge=0, le=INT32_MAX)]
 Positive = Annotated[int, Meta(ge=1, le=INT32_MAX)]
@@ -388,11 +386,10 @@ def _duration_ms(reset: str) -> int | None:
     """The milliseconds of an ISO 8601 duration of days, hours, minutes and seconds behind `by_duration:`."""
     if not reset.startswith("by_duration:"):
         return None
-    parts = _DURATION.fullmatch(reset.removeprefix("by_duration:"))
-    if parts is None or not any(parts.groups()):
+    duration = iso_duration_ms(reset.removeprefix("by_duration:"))
+    if duration is None:
         raise SettingsError(f"auto.offset.reset={reset}: a duration is written like P1DT12H or PT90.5S")
-    days, hours, minutes, seconds = (float(part or 0) for part in parts.groups())
-    return int(((days * 24 + hours) * 60 + minutes) * 60_000 + seconds * 1000)
+    return duration
 
 
 def _servers(given: object) -> tuple[str, ...]:

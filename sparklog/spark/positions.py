@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from sparklog.client import durations
 from sparklog.errors import SettingsError
 from sparklog.model import Offset, TopicPartition
 from sparklog.spark.offsets import PartitionOffsets
@@ -27,16 +28,6 @@ NO_OFFSET = -1
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
-_UNITS_MS = {
-    "ms": 1,
-    "s": 1000,
-    "m": 60_000,
-    "min": 60_000,
-    "h": 3_600_000,
-    "d": 86_400_000,
-    "w": 604_800_000,
-}
-_DURATION = re.compile(r"([0-9]{1,12})\s*(ms|s|m|min|h|d|w)")
 _BEFORE_LATEST = re.compile(r"latest\s*-\s*([0-9]{1,19})")
 _ISO_TIME = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
@@ -114,8 +105,13 @@ def position(value: str) -> Position:
     before = _BEFORE_LATEST.fullmatch(word)
     if before is not None:
         return Landmark(Place.LATEST, _bounded(int(before[1]), "an offset"))
-    if word.startswith("-") and (ago := _DURATION.fullmatch(word[1:].strip())):
-        return Ago(_bounded(int(ago[1]) * _UNITS_MS[ago[2]], "a time"))
+    if word.startswith("-"):
+        try:
+            ago_ms = durations.duration_ms(word[1:].strip())
+        except ValueError:
+            pass  # refused below with the other forms
+        else:
+            return Ago(_bounded(ago_ms, "a time"))
     if _ISO_TIME.fullmatch(text):
         return AtTime(_iso_time_ms(text), or_latest=True)
     example = (
@@ -156,10 +152,11 @@ def assignment(value: str) -> tuple[TopicPartition, ...]:
 def duration_ms(value: str) -> int:
     """A duration such as `15m` or `500ms`; a plain number is in milliseconds. Raises ValueError."""
     text = value.strip().lower()
-    found = _DURATION.fullmatch(text) or _DURATION.fullmatch(text + "ms")
-    if found is None:
-        raise ValueError("must be a length of time such as 500ms, 30s, 15m, 2h or 1d")
-    return _bounded(int(found[1]) * _UNITS_MS[found[2]], "a time")
+    try:
+        ms = int(text) if re.fullmatch(r"[0-9]{1,12}", text) else durations.duration_ms(text)
+    except ValueError:
+        raise ValueError("must be a length of time such as 500ms, 30s, 15m, 2h, 1d or PT15M") from None
+    return _bounded(ms, "a time")
 
 
 def json_object(value: str, example: str) -> Mapping[str, object]:

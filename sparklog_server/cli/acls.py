@@ -43,7 +43,7 @@ def acls() -> None:
 @click.argument("operations", metavar="OPERATION,...")
 @click.argument("resource")
 @click.option("--prefixed", is_flag=True, help="Cover every resource whose name begins with NAME.")
-@click.option("--deny", is_flag=True, help="Deny the operations; such a rule wins over those that allow.")
+@click.option("--deny", is_flag=True, help="Deny the operations. Deny rules override allow rules.")
 @click.option(
     "--host",
     metavar="ADDRESS",
@@ -103,8 +103,8 @@ def _selects_pattern(default: "PatternFilter") -> Callable[[Command], Command]:
         type=click.Choice(("literal", "prefixed", "match", "any")),
         default=default,
         show_default=True,
-        help="Select by pattern: literal and prefixed have the rules that name --resource so, match every "
-        "rule that covers it.",
+        help="Select by pattern: literal and prefixed select rules of this kind that name --resource, match "
+        "selects every rule that covers it.",
     )
 
 
@@ -141,8 +141,8 @@ def remove(pattern: "PatternFilter", is_all: bool, validate_only: bool, is_json:
     wanted = _filter(pattern)
     if (wanted == AclFilter()) != is_all:
         raise click.UsageError(
-            "say which rules: --principal, --resource, --operation, --host or --permission; or --all, alone, "
-            "for every rule"
+            "select rules with --principal, --resource, --operation, --host or --permission, or every rule with "
+            "--all alone"
         )
     with _authorized() as cluster:
         if validate_only:

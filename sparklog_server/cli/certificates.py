@@ -16,7 +16,7 @@ def certificates() -> None:
 def show(directory: str, is_json: bool) -> int:
     """Show the authority and the certificate of each node: subject, names, end, days left.
 
-    Exits with 1 if one has ended.
+    Exits with 1 if a certificate has expired.
     """
     from pathlib import Path
 
@@ -65,7 +65,7 @@ def renew(directory: str) -> None:
     "hosts",
     metavar="HOST",
     multiple=True,
-    help="A host name or address of the node, in its certificate; repeat it for more.",
+    help="Add this host name or address of the node to its certificate. Repeatable.",
 )
 def add(directory: str, node_id: int, hosts: tuple[str, ...]) -> None:
     """Write DIR/node-NODE_ID.pem: the private key and the certificate of a node that joins the cluster.

@@ -55,7 +55,7 @@ def start(
     """Run a cluster of several nodes on this machine until SIGTERM, SIGHUP or Ctrl-C.
 
     Prints one line when every node is ready, the nodes in order of their ids:
-    `ready cluster=<id> nodes=3 listen=<host:port>,... pids=<pid>,...`. A node that ends is started again.
+    `ready cluster=<id> nodes=3 listen=<host:port>,... pids=<pid>,...`. A node that stops is restarted.
     """
     if not __debug__:
         raise click.UsageError(

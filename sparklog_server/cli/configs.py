@@ -7,6 +7,7 @@ import click
 
 from sparklog_server.cli.cluster_names import group_names, topic_names
 from sparklog_server.cli.options import (
+    absent,
     admin,
     as_json,
     keep,
@@ -78,7 +79,8 @@ def describe(keys: tuple[str, ...], is_all: bool, doc: bool, is_json: bool) -> N
     ]
     unknown = [key for key in keys if not any(key in entries for entries in told.values())]
     if unknown:
-        raise click.ClickException(f"no setting {unknown[0]!r} there; `--all` shows those there are")
+        known = {key for entries in told.values() for key in entries}
+        raise click.ClickException(absent("setting", unknown[0], known))
     if is_json:
         print_json([_as_json(resource, entry) for resource, entry in shown])
         return
@@ -152,13 +154,14 @@ def _alter(resources: "list[ConfigResource]", changes: "list[ConfigChange]", *, 
 
 def _change(assignment: str) -> "ConfigChange":
     from sparklog.client.admin_configs import ConfigChange
+    from sparklog_server.config.units import in_unit_of
 
     key, equals, value = assignment.partition("=")
     operation: Operation = "append" if key.endswith("+") else "subtract" if key.endswith("-") else "set"
     name = key.strip() if operation == "set" else key[:-1].strip()
     if not equals or not name:
         raise click.BadParameter(f"{assignment!r} is not KEY=VALUE", param_hint="KEY=VALUE")
-    return ConfigChange(name, value.strip(), operation)
+    return ConfigChange(name, in_unit_of(name, value.strip()), operation)
 
 
 def _resources() -> "list[ConfigResource]":
@@ -183,7 +186,7 @@ def _resources() -> "list[ConfigResource]":
     found += [ConfigResource("client-metrics", name) for name in given["client-metrics"]]
     if not found:
         raise click.UsageError(
-            "say whose settings: --topic, --broker, --broker-logger, --group or --client-metrics"
+            "select resources with --topic, --broker, --broker-logger, --group or --client-metrics"
         )
     return list(dict.fromkeys(found))
 

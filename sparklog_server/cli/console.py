@@ -28,11 +28,11 @@ _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
     type=click.IntRange(0, 65535),
     help="Listen on this port; 0 selects a free port.",
 )
-@click.option("--read-only", is_flag=True, help="Offer no change of the cluster.")
+@click.option("--read-only", is_flag=True, help="Disable every change of the cluster.")
 @click.option(
     "--login",
     is_flag=True,
-    help="Ask for the name and password of a user of the cluster, and act with that user's rights. The "
+    help="Require a login as a user of the cluster, and act with that user's rights. The "
     "default if security.protocol is SASL_SSL or SASL_PLAINTEXT and the settings have no user.",
 )
 @click.option(
@@ -45,7 +45,7 @@ _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
     "--key",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False),
-    help="The PEM key of --certificate.",
+    help="Read the private key of --certificate from this PEM file.",
 )
 @click.option(
     "--allowed-host",
@@ -65,7 +65,7 @@ _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 @click.option(
     "--insecure",
     is_flag=True,
-    help="Allow an address that others can reach without TLS and a login.",
+    help="Allow an address that other machines can reach without TLS and a login.",
 )
 @click.option("--owner-pid", type=int, hidden=True, help="Stop when standard input ends.")
 @reaches_cluster

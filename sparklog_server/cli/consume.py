@@ -108,8 +108,8 @@ class Limits(NamedTuple):
 @click.option(
     "--value-format",
     type=click.Choice(FORMATS),
-    help="Decode values and print them as JSON; what cannot be decoded is printed as it is, and the exit "
-    "code is 1.",
+    help="Decode values and print them as JSON. A value that cannot be decoded is printed unchanged, and the "
+    "exit code is 1.",
 )
 @click.option(
     "--schema",
@@ -122,8 +122,8 @@ class Limits(NamedTuple):
 @click.option(
     "--schema-registry",
     metavar="URL",
-    help=f"Read each value by the schema that this registry has for its id. [default: {REGISTRY} where "
-    "there is no --schema]",
+    help="Decode each value by the schema that this registry has for its schema id. [default: "
+    f"{REGISTRY} where there is no --schema]",
 )
 @reaches_cluster
 @as_json
@@ -171,7 +171,7 @@ def consume(
     more = _CREATES_NOTHING if isolation is None else {**_CREATES_NOTHING, "isolation_level": isolation}
     if group is not None:
         if partitions or exit_eof:
-            raise click.UsageError("--group shares out the partitions: leave --partition and --exit-eof out")
+            raise click.UsageError("--group assigns the partitions: leave --partition and --exit-eof out")
         _consume_as_member(topics, group, more, begin, limits, print_all, is_regex=is_regex)
         return _exit_code(values)
     begin = begin or Position("latest")
@@ -189,7 +189,7 @@ def consume(
 def _start(text: str | None, *, from_beginning: bool, is_group: bool, now_ms: int) -> Position | None:
     """The start position; None for the group's committed offsets, or the end without a group."""
     if from_beginning and text is not None:
-        raise click.UsageError("--from-beginning and --from both say where to begin: leave one out")
+        raise click.UsageError("--from-beginning and --from exclude each other")
     if from_beginning:
         return Position("earliest")
     if text is None:
@@ -197,8 +197,8 @@ def _start(text: str | None, *, from_beginning: bool, is_group: bool, now_ms: in
     begin = position(text, "--from", now_ms)
     if is_group and begin.kind not in ("earliest", "latest"):
         raise click.UsageError(
-            "a group begins where it committed, or at --from beginning or end; move it by `sparklog groups "
-            "reset-offsets`"
+            "a group starts at its committed offsets, and takes only beginning or end for --from; "
+            "`sparklog groups reset-offsets` moves the committed offsets"
         )
     return begin
 
@@ -309,7 +309,7 @@ def _printer(
 ) -> "Callable[[list[ConsumerRecord]], None]":
     """The function that prints records. Raises UsageError for options that exclude each other."""
     if text is not None and (is_json or key_separator is not None):
-        raise click.UsageError("--format says all there is to print: leave --json and --key-separator out")
+        raise click.UsageError("--format excludes --json and --key-separator")
     if is_json:
         return partial(_print_json, values)
     if text is not None:

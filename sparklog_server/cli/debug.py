@@ -63,9 +63,9 @@ def bundle(
 ) -> int:
     """Write versions, settings, metadata, health, metrics, stacks, logs and heads of logs to one .zip.
 
-    It has no passwords, keys or tokens and no key, value or header of a record; it has the names of topics,
-    groups, hosts and files. What cannot be read is listed, and the rest is written: a cluster that does not
-    answer is no failure.
+    The bundle has no passwords, keys or tokens and no key, value or header of a record. It has the names of
+    topics, groups, hosts and files. What cannot be read is listed in it: a cluster that does not answer is
+    not a failure.
     """
     import time
 

@@ -61,7 +61,7 @@ def format_directories(
 ) -> None:
     """Format the directories of a node, as `kafka-storage format` does.
 
-    A node alone needs no format: `sparklog start` formats its directory. Prints a line for each
+    A cluster of one node needs no format: `sparklog start` formats its directory. Prints a line for each
     directory: path, cluster id, node id, directory id.
     """
     if standalone + (initial_controllers is not None) + no_initial_controllers > 1:

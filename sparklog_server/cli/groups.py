@@ -165,6 +165,7 @@ def delete(names: tuple[str, ...]) -> None:
 def delete_offsets(group: str, topics: tuple[str, ...]) -> None:
     """Delete the committed offsets of GROUP for partitions to which none of its members subscribes."""
     with admin() as cluster:
+        cluster.describe_groups([group])  # the refusal of an absent group suggests similar ones
         partitions = partitions_named(cluster, topics)
         cluster.delete_group_offsets(group, partitions)
     report(f"deleted the offsets of {listed(partitions)} in {group}")
@@ -184,8 +185,9 @@ def delete_offsets(group: str, topics: tuple[str, ...]) -> None:
 def remove_members(group: str, members: tuple[str, ...], instances: tuple[str, ...]) -> None:
     """Remove members from a classic group, for example static members that will not return."""
     if not members and not instances:
-        raise click.UsageError("say whom: --member or --instance")
+        raise click.UsageError("select members with --member or --instance")
     with admin() as cluster:
+        cluster.describe_groups([group])  # the refusal of an absent group suggests similar ones
         cluster.remove_group_members(group, members, instance_ids=instances)
     report(f"removed {listed((*members, *instances))} from {group}")
 

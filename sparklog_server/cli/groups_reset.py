@@ -7,6 +7,7 @@ import click
 from sparklog_server.cli.cluster_names import group_names, topic_names
 from sparklog_server.cli.options import (
     PARTITION_NUMBER_MAX,
+    absent,
     admin,
     as_json,
     partitions_named,
@@ -68,7 +69,7 @@ LINES_MAX = 1_000_000
 )
 @click.option(
     "--from-file",
-    type=click.File("r", encoding="utf-8"),
+    type=click.File("r", encoding="utf-8-sig"),
     help="Move to the offsets in a CSV file: topic,partition,offset, the output format of this command.",
 )
 @click.option("--dry-run", is_flag=True, help="Show the new offsets only. This is the default.")
@@ -120,18 +121,21 @@ def reset_offsets(
     if dry_run and execute:
         raise click.UsageError("--dry-run and --execute exclude each other")
     if from_file is None and bool(topics) == all_topics:
-        raise click.UsageError("say which partitions: --topic or --all-topics, and not both")
+        raise click.UsageError("select partitions with either --topic or --all-topics")
     if from_file is not None and (topics or all_topics):
         raise click.UsageError("--from-file names the partitions: leave --topic and --all-topics out")
     in_file = None if from_file is None else _offsets_in(from_file)
 
     with admin() as cluster:
         committed = cluster.list_group_offsets([group])[group]
+        existing = [group] if committed else [one.group_id for one in cluster.list_groups()]
         if in_file is not None:
             wanted = within_logs(cluster, in_file)
         else:
             partitions = list(committed) if all_topics else partitions_named(cluster, topics)
             if not partitions:
+                if group not in existing:
+                    raise click.ClickException(absent("group", group, existing, "--topic starts a new one"))
                 raise click.ClickException(
                     f"group {group!r} has committed nothing; name the partitions with --topic"
                 )
@@ -144,6 +148,8 @@ def reset_offsets(
             require_idle(cluster, group)
             cluster.alter_group_offsets(group, wanted)
     _print(wanted, committed, group, is_done=execute, is_json=is_json)
+    if group not in existing:
+        report(absent("group", group, existing, "it was created" if execute else "--execute creates it"))
 
 
 def relative(
@@ -219,7 +225,8 @@ def _offsets_in(file: "IO[str]") -> "dict[TopicPartition, int]":
             )
         if int(partition) > PARTITION_NUMBER_MAX or int(offset) > INT64_MAX or number > LINES_MAX:
             raise click.BadParameter(
-                f"line {number} is beyond what there can be: {line.strip()!r}", param_hint="--from-file"
+                f"line {number} has a partition or offset out of range: {line.strip()!r}",
+                param_hint="--from-file",
             )
         if TopicPartition(topic, int(partition)) in found:
             raise click.BadParameter(

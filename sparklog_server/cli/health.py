@@ -13,16 +13,16 @@ from sparklog_server.cli.options import as_json, client_settings, reaches_cluste
     type=click.IntRange(0, 600),
     default=0,
     show_default=True,
-    help="Look at the groups twice, with this pause, for those that are stuck or fall behind.",
+    help="Sample the groups twice, this long apart, to find groups that are stuck or fall behind.",
 )
 @reaches_cluster
 @as_json
 def health(watch_s: int, is_json: bool) -> int:
     """Check the cluster: partitions, controllers, brokers, disks, settings, certificates, clocks and groups.
 
-    Each line has a state, what it is about, what was found and what to do. Exits with 0 if all is well, with
-    1 for a warning, with 2 for something critical or a cluster that does not answer. UNKNOWN is what this
-    user may not see.
+    Each line has a state, a subject, a finding and a remedy. Exits with 0 if every check passes, with 1 on a
+    warning, with 2 on a critical finding or if the cluster does not answer. The state is UNKNOWN if the user
+    is not authorized to see the subject.
     """
     from sparklog.client.admin import Admin
     from sparklog.errors import SettingsError, SparklogError

@@ -23,8 +23,9 @@ from sparklog_server.cli.node_ports import takes_base_port
     "hosts",
     metavar="NAME",
     multiple=True,
-    help="Serve at this host name or IP address. Repeatable: with as many as nodes, each node is on its own; "
-    "otherwise all nodes are on the first and their certificates have all names. [default: 127.0.0.1]",
+    help="Serve at this host name or IP address. Repeatable: given once for each node, the nodes serve at "
+    "these hosts in order; otherwise all serve at the first, and their certificates have all names. "
+    "[default: 127.0.0.1]",
 )
 @takes_base_port("Use this port and the next: for clients, for controllers, among brokers")
 @click.option(
@@ -40,7 +41,7 @@ def init(
     """Prepare a secure cluster, and print the commands that come next.
 
     Clients connect by TLS as the user admin with a random password (SCRAM-SHA-512); nodes connect by TLS
-    with certificates of an authority that is made here. DIR/client.properties, client.conf and client.toml
+    with certificates of a new authority. DIR/client.properties, client.conf and client.toml
     are for Java and Spark, for librdkafka, and for Python.
     """
     from pathlib import Path

@@ -101,7 +101,7 @@ def one_line(value: object) -> str:
 def inspect(paths: tuple[str, ...], is_deep: bool, is_json: bool) -> int:
     """Show and check files of a broker: segments, indexes, snapshots, checkpoints, metadata.
 
-    Nothing is changed, and a broker may be running. Each problem lists file, byte, cause and remedy; the
+    Reads only; a broker may be running. Each problem lists file, byte, cause and remedy; the
     exit code is 1 if there is damage.
     """
     from sparklog_server.disk.door import StorageError

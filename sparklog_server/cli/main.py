@@ -1,6 +1,6 @@
 """The program `sparklog`: its commands, and the report of an error.
 
-Exit codes: 0 done, 1 it failed, 2 asked for in a way that cannot be (usage, settings), 130 interrupted.
+Exit codes: 0 success, 1 failure, 2 error of usage or settings, 130 interrupted.
 """
 
 import os
@@ -37,7 +37,7 @@ COMMANDS: Final = {
     "start": Place(
         "start",
         "start",
-        "Run a broker until SIGTERM or Ctrl-C; SIGHUP reads the file of --config again, else it stops.",
+        "Run a broker until SIGTERM or Ctrl-C; SIGHUP reloads the file of --config, without one it stops.",
     ),
     "format": Place(
         "format",
@@ -112,7 +112,7 @@ COMMANDS: Final = {
     "producers": Place(
         "storage",
         "producers",
-        "Show the producers known to partitions: a hanging transaction has an old time and a first offset.",
+        "Show the producers of partitions; a hanging transaction has an old time and a first offset.",
     ),
     "quotas": Place(
         "quotas",
@@ -159,7 +159,7 @@ COMMANDS: Final = {
     "selftest": Place(
         "selftest",
         "selftest",
-        "Measure disk, loopback network and processor, and a producer in front of a broker of its own.",
+        "Measure disk, loopback network and processor, and a producer with a temporary broker.",
     ),
     "tune": Place(
         "tune",
@@ -189,7 +189,7 @@ COMMANDS: Final = {
     "tutorial": Place(
         "tutorial",
         "tutorial",
-        "Learn topics, records, keys and groups in five minutes, with a broker of its own.",
+        "Learn topics, records, keys and groups in five minutes, with a temporary broker.",
     ),
     "completion": Place(
         "completion",
@@ -219,6 +219,16 @@ class Program(click.Group):
         place = COMMANDS[cmd_name]
         command: click.Command = getattr(import_module(f"sparklog_server.cli.{place.module}"), place.name)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Refuse a name that is no command with similar ones, which click does not know before the import."""
+        if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
+            from sparklog_server.cli.options import absent
+
+            ctx.fail(absent("command", args[0], COMMANDS))
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The lines of the commands in the help."""

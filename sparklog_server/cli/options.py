@@ -5,7 +5,8 @@ The options for the cluster's address are stored in the context and are not para
 """
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from sparklog.client.admin import Admin
     from sparklog.client.admin_topics import Topic
     from sparklog.client.settings import ClientSettings
+    from sparklog.errors import BrokerError
     from sparklog.model import TopicPartition
 
 # A person waits for the answer, so an unreachable broker must be reported soon.
@@ -109,13 +111,15 @@ def _keep_server(context: click.Context, option: click.Parameter, value: str | N
 
 
 def pairs(assignments: Sequence[str], option: str) -> dict[str, str]:
-    """`key=value` texts as a mapping."""
+    """`key=value` texts as a mapping; a value with a unit, such as `7d`, is converted to that of its key."""
+    from sparklog_server.config.units import in_unit_of  # for commands that take settings
+
     given = {}
     for assignment in assignments:
         key, equals, value = assignment.partition("=")
         if not equals or not key.strip():
             raise click.BadParameter(f"{key[:60]!r} is not KEY=VALUE", param_hint=option)
-        given[key.strip()] = value.strip()
+        given[key.strip()] = in_unit_of(key.strip(), value.strip())
     return given
 
 
@@ -181,11 +185,19 @@ def without_options(context: click.Context) -> None:
         context.meta.setdefault(name, value)
 
 
-def admin() -> "Admin":
-    """An administration client for this command."""
-    from sparklog.client.admin import Admin
+@contextmanager
+def admin() -> "Iterator[Admin]":
+    """An administration client for this command. An error for a name that the cluster does not have suggests
+    similar ones.
+    """
+    from sparklog.client.admin import Admin, ItemsFailed
 
-    return Admin.from_settings(client_settings())
+    with Admin.from_settings(client_settings()) as cluster:
+        try:
+            yield cluster
+        except ItemsFailed as failed:
+            errors = {item: _with_similar(cluster, item, error) for item, error in failed.errors.items()}
+            raise ItemsFailed(errors, failed.results) from None
 
 
 # -- names ---------------------------------------------------------------------------------------------------
@@ -231,16 +243,45 @@ def topics_named(admin: "Admin", names: Iterable[str]) -> "dict[str, Topic]":
         existing = admin.list_topics()
         for name in asked:
             if name not in existing:
-                raise click.ClickException(f"there is no topic {name!r}{_like(name, existing)}") from None
+                raise click.ClickException(absent("topic", name, existing)) from None
         raise
 
 
-def _like(name: str, existing: Iterable[str]) -> str:
-    """`; did you mean x or y?` or an empty text."""
+def absent(kind: str, name: str, existing: Iterable[str], remedy: str = "") -> str:
+    """`there is no topic 'x'; did you mean 'y'?` with similar names if there are any, and the remedy if
+    there is one.
+    """
     from difflib import get_close_matches  # imported only for an unknown name
 
     near = get_close_matches(name, list(existing), n=NAMES_LIKE_MAX, cutoff=0.7)
-    return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+    question = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+    return f"there is no {kind} {name!r}{question}" + (remedy and f"{' ' if near else '; '}{remedy}")
+
+
+def _with_similar(cluster: "Admin", item: object, error: "BrokerError") -> "BrokerError":
+    """The error of an item; one of a name that the cluster does not have suggests similar names."""
+    from sparklog.errors import BrokerError, ErrorCode, SparklogError
+
+    # A setting's resource has a name, a partition a topic; groups and transactional ids are texts.
+    name = getattr(item, "name", None) or getattr(item, "topic", None) or item
+    if not isinstance(name, str):
+        return error
+    try:
+        if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            existing: Iterable[str] = cluster.list_topics(include_internal=True)
+            text = absent("topic", name, existing)
+            if name in existing:
+                return error  # what it lacks is the partition
+        elif error.code is ErrorCode.GROUP_ID_NOT_FOUND:
+            text = absent("group", name, [group.group_id for group in cluster.list_groups()])
+        elif error.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            ids = [one.transactional_id for one in cluster.list_transactions()]
+            text = absent("transactional id", name, ids)
+        else:
+            return error
+    except SparklogError:
+        return error  # names are optional: the user may be allowed less than to list them
+    return BrokerError(error.code, text)
 
 
 # -- printing ------------------------------------------------------------------------------------------------
@@ -278,21 +319,32 @@ def print_table(
             "".join("\t".join("" if value is None else str(value) for value in row) + "\n" for row in rows)
         )
         return
+    from shutil import get_terminal_size
+
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table()
-    for index, column in enumerate(columns):
-        is_number = any(isinstance(row[index], int | float) for row in rows)
-        table.add_column(column, justify="right" if is_number else "left", overflow="fold")
-    styles = emphasis or {}
-    for number, row in enumerate(rows):
-        # Plain text, because names may contain brackets, which are markup otherwise.
-        table.add_row(
-            *(Text("-" if value is None else str(value)) for value in row), style=styles.get(number)
-        )
-    Console().print(table)
+    from sparklog_server.cli.tables import Column, table_of
+
+    told = [["-" if value is None else str(value) for value in row] for row in rows]
+    table = table_of(
+        [
+            Column(
+                name,
+                [row[index] for row in told],
+                is_number=any(isinstance(row[index], int | float) for row in rows),
+            )
+            for index, name in enumerate(columns)
+        ],
+        get_terminal_size().columns,
+    )
+    console, styles = Console(), emphasis or {}
+    # Plain text, because names may contain brackets, which are markup otherwise.
+    for line, style in zip(table.heading, ("bold", "dim"), strict=True):
+        console.print(Text(line, style), soft_wrap=True)
+    for number, lines in enumerate(table.rows):
+        for line in lines:
+            console.print(Text(line, styles.get(number, "")), soft_wrap=True)
 
 
 def report(text: str, *, is_trial: bool = False) -> None:

@@ -38,14 +38,14 @@ def partitions() -> None:
 @reaches_cluster
 @as_json
 def elect(topics: tuple[str, ...], is_all: bool, unclean: bool, is_json: bool) -> int:
-    """Make the preferred replica, the first of its replicas, the leader of partitions, and print the outcome.
+    """Elect the preferred replica, the first of the replicas, as leader of partitions, and print the outcome.
 
-    A partition that is led so already needs no election.
+    A partition that its preferred replica leads needs no election.
     """
     from sparklog.client.admin import ItemsFailed
 
     if is_all == bool(topics):
-        raise click.UsageError("say which partitions: TOPIC, TOPIC:0,1 or --all, one of them")
+        raise click.UsageError("select partitions with either TOPIC, TOPIC:0,1 or --all")
     kind: ElectionType = "unclean" if unclean else "preferred"
     errors: dict[TopicPartition, BrokerError] = {}
     with admin() as cluster:

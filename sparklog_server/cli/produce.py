@@ -1,5 +1,6 @@
 """`sparklog produce`: writes lines, whole files or JSON as records."""
 
+import sys
 from collections.abc import Iterator
 from os import fsencode
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
@@ -10,6 +11,7 @@ from sparklog_server.cli.cluster_names import topic_names
 from sparklog_server.cli.durations import duration_option
 from sparklog_server.cli.formats import unescaped
 from sparklog_server.cli.options import (
+    absent,
     as_json,
     client_map,
     client_settings,
@@ -20,6 +22,7 @@ from sparklog_server.cli.options import (
 
 if TYPE_CHECKING:
     from sparklog.client.producer import Producer, RecordMetadata
+    from sparklog.client.settings import ClientSettings
 
 TIMEOUT_MS = 30_000
 TOLD_EVERY_MS = 5_000
@@ -101,6 +104,13 @@ class NewRecord(NamedTuple):
     help="With --from-json, write each record to the partition that its line names.",
 )
 @click.option(
+    "--create",
+    "is_created",
+    is_flag=True,
+    help="Create TOPIC with the broker's defaults if it does not exist. [default: ask on a terminal, fail "
+    "elsewhere]",
+)
+@click.option(
     "--timeout",
     "timeout_ms",
     metavar="DURATION",
@@ -125,6 +135,7 @@ def produce(
     whole_files: bool,
     from_json: bool,
     keep_partitions: bool,
+    is_created: bool,
     timeout_ms: int | None,
     is_json: bool,
 ) -> None:
@@ -160,6 +171,7 @@ def produce(
             failures.append(error)
 
     settings = client_settings(wait_ms=timeout_ms, **_patience(timeout_ms), **more)
+    _require_topic(settings, topic, is_created=is_created)
     with Reach(settings.bootstrap_servers), Producer.from_settings(settings) as producer:
         for number, piece in enumerate(pieces, start=1):
             if from_json:
@@ -195,6 +207,32 @@ def produce(
         report(f"wrote {count} record{'s' * (count != 1)} to {topic}")
     else:
         report(f"nothing was written to {topic}: the input has no lines")
+
+
+def _require_topic(settings: "ClientSettings", topic: str, *, is_created: bool) -> None:
+    """Create an absent topic if --create or the user says so, and refuse it otherwise: a broker would
+    create a topic of a misspelt name.
+    """
+    from sparklog.client.admin import Admin, ItemsFailed, NewTopic
+    from sparklog.client.failures import UnknownTopic
+    from sparklog.errors import ErrorCode
+
+    with Admin.from_settings(settings) as cluster:
+        try:
+            cluster.describe_topics([topic])
+        except UnknownTopic:
+            existing = cluster.list_topics()
+        else:
+            return
+        if not is_created and not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise click.ClickException(absent("topic", topic, existing, "--create creates it"))
+        if not is_created:
+            click.confirm(absent("topic", topic, existing, f"Create {topic!r}?"), abort=True, err=True)
+        try:
+            cluster.create_topics([NewTopic(topic)])
+        except ItemsFailed as failed:
+            if failed.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
 
 
 def _patience(timeout_ms: int | None) -> dict[str, str]:
@@ -300,7 +338,7 @@ def _pieces(stream: IO[bytes], delimiter: bytes) -> Iterator[bytes]:
         yield from whole
         if len(rest) > PIECE_BYTES_MAX:
             raise click.ClickException(
-                f"no delimiter in {len(rest)} bytes; say with --delimiter what stands between records"
+                f"no delimiter in {len(rest)} bytes; set --delimiter to the separator of the records"
             )
     if rest:
         yield rest

@@ -48,7 +48,7 @@ def create(
 ) -> None:
     """Create the profile NAME and make it the current one.
 
-    A password given by -X is in the history of the shell; take it --from a file.
+    A password given with -X stays in the history of the shell: put it into a file for --from.
     """
     from sparklog.client.settings import ClientSettings
     from sparklog_server.cli.client_files import read_client_file

@@ -133,9 +133,9 @@ def _entity(parts: dict[str, str | None]) -> "QuotaEntity":
     from sparklog.client.admin_quotas import QuotaEntity
 
     if not parts:
-        raise click.UsageError("say whose quota it is: --user, --client-id or --ip, or their -default")
+        raise click.UsageError("select an entity with --user, --client-id or --ip, or their -default")
     if "ip" in parts and len(parts) > 1:
-        raise click.UsageError("a quota of an --ip stands alone: leave --user and --client-id out")
+        raise click.UsageError("--ip excludes --user and --client-id")
     return QuotaEntity(tuple(sorted(parts.items())))
 
 

@@ -33,7 +33,7 @@ EXIT_FAILURE = 1
 )
 @click.option(
     "--offset-json-file",
-    type=click.File("r", encoding="utf-8"),
+    type=click.File("r", encoding="utf-8-sig"),
     help="Read partitions and offsets from JSON, in the format of Kafka's tool: "
     '{"partitions": [{"topic": "t", "partition": 0, "offset": 100}], "version": 1}.',
 )

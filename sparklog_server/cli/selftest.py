@@ -52,9 +52,9 @@ REFERENCE: Final = Reference(556.0, 0.21, 0.045, 19.7, 181_000.0, 0.88)
 )
 @as_json
 def selftest(directory: str | None, is_json: bool) -> int:
-    """Measure disk, loopback network and processor, and a producer in front of a broker of its own.
+    """Measure disk, loopback network and processor, and a producer with a temporary broker.
 
-    Takes about ten seconds and up to 0.5 GiB in the directory, which are free again at the end. Do not run
+    Takes about ten seconds and up to 0.5 GiB of the directory, which is freed at the end. Do not run
     it beside a broker that is in use. Exits with 1 if a setting or the machine should be changed.
     """
     from pathlib import Path

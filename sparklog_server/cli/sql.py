@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 import click
 
 from sparklog_server.cli.options import (
+    absent,
     admin,
     as_json,
     client_settings,
@@ -43,9 +44,19 @@ Rows = Iterator[Sequence[Any]]
 @click.command()
 @click.argument("query")
 @click.option(
-    "--start", metavar="POSITION", default="earliest", show_default=True, help="Start topics there."
+    "--start",
+    metavar="POSITION",
+    default="earliest",
+    show_default=True,
+    help="Start at this position of each topic.",
 )
-@click.option("--end", metavar="POSITION", default="latest", show_default=True, help="End there.")
+@click.option(
+    "--end",
+    metavar="POSITION",
+    default="latest",
+    show_default=True,
+    help="End at this position of each topic.",
+)
 @click.option(
     "--value-format",
     type=click.Choice(["auto", "binary", "string", "json", "avro", "protobuf"]),
@@ -203,12 +214,19 @@ class _Topics:
         tables: list[TopicDataset] = []
         with library.connect() as connection:
             connection.execute("SET TimeZone = 'UTC'")
+            names = connection.get_table_names(query)
+            existing = self._existing(names)
             try:
-                for topic in self._existing(connection.get_table_names(query)):
+                for topic in sorted(names.intersection(existing)):
                     read = self._read(topic)
                     tables.append(read.select(read.available).dataset())
                     connection.register(topic, tables[-1])
                 yield connection
+            except library.CatalogException as error:
+                for name in sorted(names.difference(existing)):
+                    if f"Table with name {name} does not exist" in str(error):
+                        raise click.ClickException(absent("topic", name, existing)) from None
+                raise
             except library.Error:
                 # DuckDB tells the error of a read as text, with its traceback.
                 for table in tables:
@@ -217,11 +235,11 @@ class _Topics:
                 raise
 
     def _existing(self, names: set[str]) -> list[str]:
+        """The topics of the cluster; none if the query names no table."""
         if not names:
             return []
         with admin() as cluster:
-            topics = cluster.list_topics()
-        return [name for name in sorted(names) if name in topics]
+            return list(cluster.list_topics())
 
     def _read(self, topic: str) -> "TopicRead":
         from sparklog.arrow.plan import SchemaUnknown

@@ -61,7 +61,7 @@ def _broker_keys(context: click.Context, option: click.Parameter, incomplete: st
 @click.option(
     "--insecure",
     is_flag=True,
-    help="Allow an address that others can reach, although nothing asks them for a password.",
+    help="Allow a listener that other machines can reach without authentication.",
 )
 @click.option(
     "--console", "has_console", is_flag=True, help="Start the console too, as a process of its own."
@@ -92,7 +92,7 @@ def start(
     owner_pid: int | None,
     owned_directory: str | None,
 ) -> int:
-    """Run a broker until SIGTERM or Ctrl-C; SIGHUP reads the file of --config again, else it stops.
+    """Run a broker until SIGTERM or Ctrl-C; SIGHUP reloads the file of --config, without one it stops.
 
     By default it is a cluster of one node, formatted on first start. Prints one line when it
     accepts connections: `ready node=<id> listen=<host:port> pid=<pid>`.

@@ -117,7 +117,7 @@ def move(topics: tuple[str, ...], path: str, node: int) -> None:
 @as_json
 @can_watch
 def producers(topics: tuple[str, ...], is_json: bool) -> None:
-    """Show the producers known to partitions: a hanging transaction has an old time and a first offset."""
+    """Show the producers of partitions; a hanging transaction has an old time and a first offset."""
     with admin() as cluster:
         told = cluster.describe_producers(partitions_named(cluster, topics))
     active = [(at, producer) for at, own in told.items() for producer in own]

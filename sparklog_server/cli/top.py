@@ -44,7 +44,7 @@ SLEEP_S_MIN: Final = 0.1
     type=click.FloatRange(0.2, 60.0),
     default=2.0,
     show_default=True,
-    help="Take a sample every so many seconds.",
+    help="Set the interval between samples.",
 )
 @click.option("--once", "is_once", is_flag=True, help="Print the rates of one interval, then end.")
 @reaches_cluster
@@ -52,8 +52,8 @@ SLEEP_S_MIN: Final = 0.1
 def top(http: tuple[str, ...], interval_s: float, is_once: bool, is_json: bool) -> int:
     """Show rates by topic, the slowest requests, the lag of groups, and disks, until Ctrl-C.
 
-    A cluster that goes away is shown as such and asked again. Where the output is no terminal, --once is
-    implied, unless --json prints a line for each interval.
+    An unreachable cluster is shown as such and asked again. If the output is not a terminal, --once is the
+    default, except with --json, which prints a line for each interval.
     """
     from sparklog_server.cli.node_pages import addresses
     from sparklog_server.cli.top_figures import Sampler

@@ -85,9 +85,7 @@ def create(
     from sparklog.client.admin import NewTopic
 
     if replica_assignment is not None and (partitions is not None or replication_factor is not None):
-        raise click.UsageError(
-            "--replica-assignment says how many partitions and replicas there are: leave the two numbers out"
-        )
+        raise click.UsageError("--replica-assignment excludes --partitions and --replication-factor")
     assignment = () if replica_assignment is None else _assignment(replica_assignment)
     own = pairs(configs, "--config")
     with admin() as cluster:

@@ -24,7 +24,7 @@ def matches_names(command: Command) -> Command:
         "-r",
         "is_regex",
         is_flag=True,
-        help="Take TOPIC as a regular expression in RE2's syntax that matches the whole name.",
+        help="Match whole topic names with TOPIC as a regular expression in RE2's syntax.",
     )(command)
 
 

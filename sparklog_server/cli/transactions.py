@@ -177,7 +177,8 @@ def describe(names: tuple[str, ...], is_json: bool) -> None:
     type=click.IntRange(min=0),
     default=KAFKA_TIMEOUT_MINUTES_MAX,
     show_default=True,
-    help="Set the brokers' transaction.max.timeout.ms: a younger transaction may still end by itself.",
+    help="Find only transactions older than this, the brokers' transaction.max.timeout.ms: a younger one "
+    "may still end by itself.",
 )
 @reaches_cluster
 @as_json
@@ -213,8 +214,15 @@ def find_hanging(topics: tuple[str, ...], node: int | None, minutes: int, is_jso
     type=int,
     help="Select by producer id and the two epochs instead of the offset, for brokers before 3.0.",
 )
-@click.option("--producer-epoch", metavar="EPOCH", type=int)
-@click.option("--coordinator-epoch", metavar="EPOCH", type=int)
+@click.option(
+    "--producer-epoch", metavar="EPOCH", type=int, help="With --producer-id, set the epoch of the producer."
+)
+@click.option(
+    "--coordinator-epoch",
+    metavar="EPOCH",
+    type=int,
+    help="With --producer-id, set the epoch of the coordinator.",
+)
 @reaches_cluster
 def abort(
     topic: str,
@@ -229,7 +237,7 @@ def abort(
     by_epochs = (producer_id, producer_epoch, coordinator_epoch)
     if (start_offset is None) == (producer_id is None):
         raise click.UsageError(
-            "say which transaction: --start-offset, or --producer-id with --producer-epoch and "
+            "select the transaction with --start-offset, or --producer-id with --producer-epoch and "
             "--coordinator-epoch"
         )
     if start_offset is None and None in by_epochs:

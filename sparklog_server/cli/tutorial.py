@@ -65,14 +65,15 @@ STEPS: Final = (
     ),
     Step(
         "Records are JSON for other programs",
-        "Every field of a record survives, bytes included. Here they are copied to another topic, which is "
-        "created by writing to it.",
-        "sparklog consume flights --from beginning --exit-eof --json | sparklog produce copy --from-json",
+        "Every field of a record survives, bytes included. Here they are copied to another topic, which "
+        "--create creates.",
+        "sparklog consume flights --from beginning --exit-eof --json | "
+        "sparklog produce copy --from-json --create",
     ),
     Step(
         "Topics have settings",
         "With this one, records older than a week are deleted.",
-        "sparklog topics alter flights --config retention.ms=604800000",
+        "sparklog topics alter flights --config retention.ms=7d",
     ),
     Step(
         "Where everything is",
@@ -96,15 +97,15 @@ That was all. To go on:
 @click.command()
 @click.option("-y", "--yes", is_flag=True, help="Run every step without asking.")
 def tutorial(yes: bool) -> int:
-    """Learn topics, records, keys and groups in five minutes, with a broker of its own.
+    """Learn topics, records, keys and groups in five minutes, with a temporary broker.
 
-    Shows one command after another and runs it on Enter. Broker and data are gone at the end; nothing else
-    is touched.
+    Shows each command and runs it on Enter. The broker and its data are removed at the end; nothing else is
+    changed.
     """
     import sparklog
 
     is_asking = not yes and sys.stdin.isatty()
-    click.echo("Starting a broker of its own …", err=True)
+    click.echo("Starting a temporary broker …", err=True)
     with (
         tempfile.TemporaryDirectory(prefix="sparklog-tutorial-") as directory,
         sparklog.embedded() as broker,

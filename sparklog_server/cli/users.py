@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from sparklog_server.cli.options import (
+    absent,
     admin,
     as_json,
     listed,
@@ -78,7 +79,7 @@ def add(
     """Add a user with a password."""
     wanted = mechanisms or _MECHANISMS[:1]
     with admin() as cluster:
-        present = set(_mechanisms_of(cluster, user)).intersection(wanted)
+        present = set(cluster.describe_user_scram_credentials().get(user, {})).intersection(wanted)
         if present:
             raise click.ClickException(
                 f"user {user!r} has a password for {', '.join(sorted(present))}; "
@@ -98,7 +99,7 @@ def password(
 ) -> None:
     """Change the password of a user.
 
-    Sessions that have authenticated go on; connections.max.reauth.ms limits how long.
+    Authenticated sessions continue; connections.max.reauth.ms limits for how long.
     """
     with admin() as cluster:
         present = _require(cluster, user, mechanisms)
@@ -142,17 +143,13 @@ def remove(names: tuple[str, ...], mechanisms: "tuple[ScramMechanism, ...]") -> 
     report(f"removed {listed(f'{one.user} ({one.mechanism})' for one in changes)}")
 
 
-def _mechanisms_of(cluster: "Admin", user: str) -> "list[ScramMechanism]":
-    return list(cluster.describe_user_scram_credentials().get(user, {}))
-
-
 def _require(cluster: "Admin", user: str, mechanisms: "tuple[ScramMechanism, ...]") -> "list[ScramMechanism]":
     """The named mechanisms, or all that the user has; each must have a password."""
-    present = _mechanisms_of(cluster, user)
+    credentials = cluster.describe_user_scram_credentials()
+    present = list(credentials.get(user, {}))
     if not present:
-        raise click.ClickException(
-            f"there is no user {user!r}; `sparklog users list` shows all, `sparklog users add` adds one"
-        )
+        remedy = "`sparklog users list` shows all, `sparklog users add` adds one"
+        raise click.ClickException(absent("user", user, credentials, remedy))
     for mechanism in mechanisms:
         if mechanism not in present:
             raise click.ClickException(

@@ -27,7 +27,7 @@ def can_watch(command: Command) -> Command:
         "watch_s",
         metavar="SECONDS",
         type=click.FloatRange(0.2, 3600.0),
-        help="Run again every so many seconds, until Ctrl-C.",
+        help="Run again at this interval, until Ctrl-C.",
     )
     return cast(Command, option(watched))
 

@@ -11,6 +11,7 @@ import msgspec
 from sparklog.errors import SettingsError
 
 from .settings import BrokerSettings, key_of, nearest_broker_key
+from .units import in_unit_of
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -95,7 +96,7 @@ def parse_properties(text: str, name: str) -> list[Entry]:
 
 def _read(path: str) -> list[Entry]:
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:
             text = file.read()
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"the settings file {path} cannot be read: {error}") from error
@@ -106,7 +107,7 @@ def _assignment(assignment: str) -> Entry:
     name, equals, text = assignment.partition("=")
     if not equals or not name.strip():
         raise SettingsError(f"a setting is given as key=value, not as {assignment!r}")
-    return Entry(name.strip(), text.strip(), "given by --set")
+    return Entry(name.strip(), in_unit_of(name.strip(), text.strip()), "given by --set")
 
 
 def _check(entry: Entry) -> None:

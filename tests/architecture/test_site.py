@@ -1,5 +1,6 @@
 """The documentation site builds without a warning, and needs no other address."""
 
+import json
 import re
 import subprocess
 import sys
@@ -32,6 +33,42 @@ def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(tmp_
     foreign = {found for page in pages for found in CODE_ADDRESSES.findall(page.read_text())}
     assert foreign == set()
     assert "Producer" in (tmp_path / "client.html").read_text()
+    pictures = set(re.findall(r'<img[^>]* src="images/([^"]+)"', (tmp_path / "concepts.html").read_text()))
+    assert pictures == {path.name for path in (PROJECT / "docs" / "images").iterdir()}
+    assert all(
+        'href="site.css"' in page.read_text() for page in tmp_path.glob("*.html") if page.stem != "404"
+    )
+    entries = json.loads((tmp_path / "search" / "search_index.json").read_text())["docs"]
+    ranks = {entry["location"]: entry.get("boost", 1) for entry in entries}
+    assert ranks["client.html#sparklog.client.admin.Admin.alter_reassignments"] < 1
+    assert ranks["cluster.html#move-partitions-to-other-brokers"] == 1
+
+
+def test_a_picture_that_is_missing_or_shown_nowhere_is_a_warning_which_ends_the_build(tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    (docs / "images").mkdir(parents=True)
+    (docs / "images" / "here.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
+    (tmp_path / "mkdocs.yml").write_text(
+        f"site_name: a\nstrict: true\nhooks: [{PROJECT / 'docs' / 'site.py'}]\nplugins: []\n"
+    )
+
+    def warnings(page: str) -> list[str]:
+        (docs / "page.md").write_text(page)
+        built = subprocess.run(
+            (sys.executable, "-m", "mkdocs", "build", "--strict"),
+            cwd=tmp_path,
+            env={"PATH": "/usr/bin:/bin", "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(PROJECT)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        # README and the change log, which the hook adds, link to pages that are not here.
+        return re.findall("WARNING.*picture.*", built.stderr)
+
+    assert warnings("![here](images/here.svg)") == []
+    gone = "page.md shows the picture images/gone.svg, which does not exist"
+    assert gone in "".join(warnings('![here](images/here.svg) <img alt="" src="images/gone.svg">'))
+    assert "no page shows the picture images/here.svg" in "".join(warnings("`![here](images/here.svg)`"))
 
 
 @pytest.mark.parametrize(
@@ -43,6 +80,9 @@ def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(tmp_
         ("docs/cluster.md", "[log](../CHANGELOG.md)", "[log](changelog.md)"),
         ("docs/decisions/0003-x.md", "[disks](../disks.md)", "[disks](../disks.md)"),
         ("docs/decisions/0003-x.md", "[next](0004-own-event-loop.md)", "[next](0004-own-event-loop.md)"),
+        ("docs/concepts.md", "![a log](images/log.svg)", "![a log](images/log.svg)"),
+        ("docs/decisions/0003-x.md", "![a log](../images/log.svg)", "![a log](../images/log.svg)"),
+        ("README.md", "![a log](docs/images/log.svg)", "![a log](images/log.svg)"),
         ("docs/tools.md", "[elsewhere](https://example.org/x)", "[elsewhere](https://example.org/x)"),
     ],
 )

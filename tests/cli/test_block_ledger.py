@@ -41,6 +41,10 @@ NOT_EXECUTED: Final = {
         "What happened to a node",
     ): "it shows a cluster in which a node is dead; tests/cli/test_cluster_status.py has the lines",
     ("docs/cluster.md", "Join a cluster"): "tests/cli/test_joining.py joins a node, without fixed ports",
+    (
+        "docs/cluster.md",
+        "Move partitions to other brokers",
+    ): "it needs four brokers; tests/client/test_admin_live.py moves partitions",
     ("docs/cluster.md", "Several machines"): OTHER_MACHINES,
     ("docs/console.md", "The console"): "it addresses clusters of its reader; tests/console starts consoles",
     ("docs/exactly-once.md", "Exactly once from Spark"): FRAGMENT,

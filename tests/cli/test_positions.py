@@ -5,6 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sparklog.client.settings import ClientSettings
+from sparklog.spark.positions import duration_ms as duration_of_an_option
 from sparklog_server.cli.positions import Position, duration_ms, position, time_ms
 
 NOW_MS = 1_700_000_000_000
@@ -22,10 +24,15 @@ NOW_MS = 1_700_000_000_000
             ("90s", 90_000),
         ),
         *(("PT10M", 600_000), ("P1DT12H", 129_600_000), ("PT0.5S", 500), ("pt1s", 1_000)),
+        *(("p1d", 86_400_000), ("PT1,5S", 1_500), ("PT0.0019S", 1)),
     ],
 )
 def test_durations_are_short_or_as_in_iso_8601(text: str, ms: int) -> None:
     assert duration_ms(text, "--by-duration") == ms
+    assert duration_of_an_option(text) == ms
+    if text[0] in "Pp":
+        settings = ClientSettings.from_kafka({"auto.offset.reset": f"by_duration:{text}"})
+        assert settings.reset_duration_ms == ms
 
 
 @pytest.mark.parametrize("text", ["", "10", "m", "10x", "P", "PT", "-10m", "10m ", "1.5h", "P1Y"])

@@ -45,7 +45,10 @@ def test_json_lines_go_out_and_in_again(tell: Tell, topic: str) -> None:
 
 def test_bytes_that_are_no_text_go_out_and_in_again(tell: Tell, topic: str) -> None:
     key = os.fsdecode(b"k\xe9")
-    assert tell("produce", topic, "--key", key, "--header", f"h={key}", stdin=b"\x80\xff\n").code == 0
+    assert (
+        tell("produce", topic, "--create", "--key", key, "--header", f"h={key}", stdin=b"\x80\xff\n").code
+        == 0
+    )
     printed = tell("consume", topic, "--from-beginning", "--exit-eof", "--json").out
     told = json.loads(printed)
     assert (told["key"], told["value"], told["headers"]) == (
@@ -128,6 +131,7 @@ def test_what_was_done_is_said_on_stderr(tell: Tell, topic: str) -> None:
 def test_a_line_for_a_partition_that_is_not_there_is_told_with_what_was_written(
     tell: Tell, topic: str
 ) -> None:
+    tell("topics", "create", topic)
     lines = "".join(json.dumps({"value": "v", "partition": partition}) + "\n" for partition in (0, 0, 7))
     refused = tell("produce", topic, "--from-json", "--keep-partitions", stdin=lines)
     assert refused.code == 1

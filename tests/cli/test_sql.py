@@ -48,7 +48,7 @@ def test_what_cannot_be_run_is_told_in_a_line(
     tell: Tell, flights: str, shared_broker: EmbeddedBroker
 ) -> None:
     assert "Parser Error" in tell("sql", "selec 1").err
-    assert "Table with name no_topic does not exist" in tell("sql", "SELECT * FROM no_topic").err
+    assert "there is no topic 'no_topic'" in tell("sql", "SELECT * FROM no_topic").err
     assert tell("sql", "SELECT 1", "--csv", "--json").code == 2
     with Producer(bootstrap_servers=shared_broker.bootstrap_servers) as producer:
         producer.send(flights, b"?", partition=0)

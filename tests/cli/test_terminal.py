@@ -69,7 +69,7 @@ def test_a_terminal_gets_a_table_with_headings_and_readable_sizes(
     tell("produce", topic, stdin="x" * 5000 + "\n")
     code, printed = on_terminal("topics", "describe", topic)
     assert code == 0
-    assert all(part in printed for part in ("partition", "in sync", "┃", "5.0 KiB"))
+    assert all(part in printed for part in ("partition", "in sync", "─────────  ──────", "5.0 KiB"))
 
 
 def test_a_dry_run_says_that_nothing_was_changed(
@@ -79,7 +79,7 @@ def test_a_dry_run_says_that_nothing_was_changed(
     code, printed = on_terminal("groups", "reset-offsets", group, "--topic", topic, "--to-latest")
     assert (code, "nothing was changed; --execute moves the group" in printed) == (0, True)
     told = tell("groups", "reset-offsets", group, "--topic", topic, "--to-latest")
-    assert told.err == "nothing was changed; --execute moves the group\n"
+    assert told.err.startswith("nothing was changed; --execute moves the group\n")
 
 
 def test_brackets_in_names_are_no_markup(on_terminal: OnTerminal, tell: Tell, topic: str) -> None:

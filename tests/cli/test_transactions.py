@@ -81,7 +81,7 @@ def test_what_cannot_be_meant_is_told(tell: Tell, topic: str) -> None:
     assert tell("topics", "create", topic, "--partitions", "2").code == 0
     for arguments, reason in (
         (("list", "--prefix", "a", "--pattern", "b"), "leave one out"),
-        (("abort", f"{topic}:0"), "say which transaction"),
+        (("abort", f"{topic}:0"), "select the transaction with --start-offset"),
         (("abort", f"{topic}:0", "--producer-id", "1"), "needs --producer-epoch"),
         (("abort", topic, "--start-offset", "0"), "has 2 partitions"),
     ):
