@@ -141,8 +141,8 @@ def remove(pattern: "PatternFilter", is_all: bool, validate_only: bool, is_json:
     wanted = _filter(pattern)
     if (wanted == AclFilter()) != is_all:
         raise click.UsageError(
-            "select rules with --principal, --resource, --operation, --host or --permission, or every rule with "
-            "--all alone"
+            "select rules with --principal, --resource, --operation, --host or --permission, or every rule "
+            "with --all alone"
         )
     with _authorized() as cluster:
         if validate_only:

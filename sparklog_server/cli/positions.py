@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import click
 
-from sparklog.client import positions
+from sparklog.client import durations, positions
 from sparklog.client.positions import INT64_MAX, Position, offsets_at
 
 __all__ = ["INT64_MAX", "Position", "duration_ms", "offsets_at", "position", "time_ms"]
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 def duration_ms(text: str, hint: str) -> int:
     """Milliseconds of a duration."""
-    return _used(partial(positions.duration_ms, text), hint)
+    return _used(partial(durations.duration_ms, text), hint)
 
 
 def time_ms(text: str, hint: str) -> int:

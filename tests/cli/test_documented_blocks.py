@@ -84,7 +84,7 @@ def kind(line: str) -> object:
         return sorted(json.loads(line))
     if "\t" in line:
         return [_kind_of_field(field) for field in line.split("\t")]
-    return re.sub(r"\d+", "0", line)
+    return re.sub(r"\d+", "0", re.sub(r" {2,}", "  ", line))
 
 
 def _is_heading(line: str, shown: Sequence[str]) -> bool:
@@ -130,7 +130,7 @@ def test_every_block_of_the_page_on_the_command_line_runs(shell: Shell, broker: 
                 code, printed = shell.run(line, is_terminal=is_table)
                 refused = [one for one in shown if one.startswith(("sparklog: ", "Error: "))]
                 assert code == (1 if refused else 0), f"{line}\n{printed}"
-                # Of a table only the heading: the rows may be wider than those shown.
+                # Of a table only the heading: its rows differ in every run.
                 wanted = [kind(one) for one in shown if not is_table or _is_heading(one, shown)]
                 found = [kind(one) for one in printed.splitlines()]
                 assert all(one in found for one in wanted), f"{line}\nshown {wanted}\nprinted {found}"

@@ -239,7 +239,10 @@ def test_groups_that_are_not_there_are_each_named(tell: Tell) -> None:
     assert [line.split(":")[1].strip() for line in missing.err.splitlines()] == [
         "GROUP_ID_NOT_FOUND (69)"
     ] * 2
-    assert tell("groups", "delete", "nobody").err == "sparklog: GROUP_ID_NOT_FOUND (69): group 'nobody'\n"
+    assert (
+        tell("groups", "delete", "nobody").err
+        == "sparklog: GROUP_ID_NOT_FOUND (69): there is no group 'nobody'\n"
+    )
 
 
 def test_a_topic_or_partition_that_is_not_there_is_named(tell: Tell, filled: str, group: str) -> None:

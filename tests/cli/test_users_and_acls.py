@@ -202,7 +202,7 @@ def test_removing_every_rule_must_be_said(ask: Tell) -> None:
     for arguments in ((), ("--all", "--principal", "alice")):
         told = ask("acls", "remove", *arguments)
         assert told.code == 2
-        assert "or --all, alone, for every rule" in told.err
+        assert "or every rule with --all alone" in told.err
 
 
 @pytest.mark.parametrize(
