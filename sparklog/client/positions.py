@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from sparklog.client.durations import duration_ms
+from sparklog.durations import duration_ms
 
 if TYPE_CHECKING:
     from sparklog.client.admin import Admin

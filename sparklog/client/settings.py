@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, Self, get_args, get
 import msgspec
 from msgspec import Meta
 
-from sparklog.client.durations import iso_duration_ms
 from sparklog.client.security_options import SecurityOptions, SecurityProtocol, TokenCallback
 from sparklog.client.without_effect import WITHOUT_EFFECT, has_no_effect
+from sparklog.durations import iso_duration_ms
 from sparklog.errors import SettingsError
 from sparklog.tls.keys import PROTOCOLS, TlsKeys, check_store_type
 

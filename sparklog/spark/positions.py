@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from sparklog.client import durations
+from sparklog import durations
 from sparklog.errors import SettingsError
 from sparklog.model import Offset, TopicPartition
 from sparklog.spark.offsets import PartitionOffsets

@@ -8,7 +8,8 @@ from typing import TypeVar
 
 import click
 
-from sparklog.client import durations, positions
+from sparklog import durations
+from sparklog.client import positions
 from sparklog.client.positions import INT64_MAX, Position, offsets_at
 
 __all__ = ["INT64_MAX", "Position", "duration_ms", "offsets_at", "position", "time_ms"]

@@ -7,7 +7,7 @@ Kafka's keys name their unit and take a number of it. The command line and the c
 import re
 from typing import Final
 
-from sparklog.client.durations import duration_ms
+from sparklog.durations import duration_ms
 from sparklog.errors import SettingsError
 
 TIME_UNITS_MS: Final = {"ms": 1, "seconds": 1_000, "minutes": 60_000, "hours": 3_600_000}
