@@ -15,9 +15,10 @@ from sparklog_server.broker import (
     request_spans,
     resolver,
 )
+from sparklog_server.broker.handlers import delegation_tokens
 from sparklog_server.config.layers import default_of
 from sparklog_server.config.settings import broker_keys
-from sparklog_server.controller import alterations, names, topics
+from sparklog_server.controller import alterations, names, tokens, topics
 from sparklog_server.controller import client_quotas as quotas
 from sparklog_server.coordinator.group import classic_join, subscriptions
 from sparklog_server.daemon import (
@@ -166,6 +167,27 @@ REQUESTS = [
     Limit("socket.request.max.bytes", "A Produce request with a larger frame closes the connection."),
     Limit("connections.max.reauth.ms", "The session is closed unless its client authenticates again."),
     Limit("delegation.token.max.lifetime.ms", "The token ends; no renewal extends it."),
+    Limit(
+        "sparklog.delegation.tokens.per.owner.max",
+        "A further token of that owner is refused with POLICY_VIOLATION (44), after the expired tokens are "
+        "removed.",
+    ),
+    Limit("sparklog.delegation.tokens.max", "The same, for the tokens of all owners."),
+    Limit(
+        "renewers of one delegation token",
+        "The token is refused with POLICY_VIOLATION (44).",
+        tokens.RENEWERS_MAX,
+    ),
+    Limit(
+        "characters of the names in one delegation token",
+        "The token is refused with POLICY_VIOLATION (44).",
+        tokens.NAME_CHARS_MAX,
+    ),
+    Limit(
+        "owners that one DescribeDelegationToken names",
+        "The request is refused with INVALID_REQUEST (42).",
+        delegation_tokens.OWNERS_MAX,
+    ),
     Limit(
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
         "The pause between failed readings of the keys of the identity provider grows no longer.",

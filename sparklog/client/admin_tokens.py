@@ -2,9 +2,15 @@
 
 from sparklog.client.admin_calls import Caller, raise_for
 from sparklog.client.settings import ClientSettings
+from sparklog.errors import ErrorCode
 from sparklog.wire.messages.create_delegation_token import (
     CreateDelegationTokenRequest,
     CreateDelegationTokenResponse,
+)
+
+_FULL = (
+    "the user or the cluster has as many delegation tokens as it may: expire some, or raise "
+    "sparklog.delegation.tokens.per.owner.max or sparklog.delegation.tokens.max on the brokers"
 )
 
 
@@ -36,6 +42,7 @@ def create_delegation_token(settings: ClientSettings) -> DelegationToken:
         reply = caller.ask(request, CreateDelegationTokenResponse, caller.deadline(), lambda _: ())
     finally:
         caller.network.close()
-    raise_for(reply.error_code, "a delegation token", None)
+    is_full = reply.error_code == ErrorCode.POLICY_VIOLATION
+    raise_for(reply.error_code, "a delegation token", _FULL if is_full else None)
     lifetime_ms = max(0, reply.expiry_timestamp_ms - reply.issue_timestamp_ms)
     return DelegationToken(reply.token_id, reply.hmac, lifetime_ms)

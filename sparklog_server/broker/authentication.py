@@ -19,7 +19,7 @@ from sparklog_server.config.listeners import parse_protocol_map
 from sparklog_server.config.sasl_settings import SaslSettings, text_for
 from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import StorageError
-from sparklog_server.metadata.delegation_tokens import token_hmac, token_of
+from sparklog_server.metadata.delegation_tokens import ends_ms, token_hmac, token_of
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.security.sasl import ServerMachine
 
@@ -95,7 +95,9 @@ class Authentication:
 
     def begin(self, listener: str) -> SessionAuthentication | None:
         """The authentication of a new session; None on a listener without SASL."""
-        return SessionAuthentication(partial(self._offered, listener)) if self._offered(listener) else None
+        if not self._offered(listener):
+            return None
+        return SessionAuthentication(partial(self._offered, listener), self._token_ends_ms)
 
     def _offered(self, listener: str) -> Mechanisms:
         """What a listener offers by the settings of the moment; nothing without SASL."""
@@ -179,8 +181,11 @@ class Authentication:
         if not secret or token is None:
             return None
         password = base64(token_hmac(secret, token_id))
-        owner = token.owner.partition(":")[2]
-        return TokenFound(owner, min(token.expiration_timestamp, token.max_timestamp), password)
+        return TokenFound(token.owner.partition(":")[2], ends_ms(token), password)
+
+    def _token_ends_ms(self, token_id: str) -> int | None:
+        token = token_of(self._image(), token_id)
+        return None if token is None else ends_ms(token)
 
 
 def login_module(

@@ -476,8 +476,7 @@ class Broker:
             follow(self._live, self._partitions, self._recovery, delta, now)
             if delta.features_changed and (reason := unsupported(delta.after.features)):
                 self._effects.append(Halt(f"the cluster has finalized features of another release: {reason}"))
-            if delta.quotas_changed:
-                self.quotas.published(delta.after.quotas)
+            self._sessions.published(delta)
             for shards in self._context.coordinators:
                 shards.published(delta, now)
             if delta.brokers_changed:

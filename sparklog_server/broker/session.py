@@ -120,7 +120,6 @@ class Session:
         "is_controller",
         "is_muted",
         "is_paused",
-        "is_token_authenticated",
         "listener",
         "owed",
         "owed_bytes",
@@ -131,6 +130,7 @@ class Session:
         "telemetry",
         "throttled_until_us",
         "times",
+        "token_id",
         "unread_bytes",
         "waits_from_us",
     )
@@ -156,7 +156,7 @@ class Session:
         self.principal = principal
         self.groups = groups  # more principals of the client, such as Group:ops
         self.authentication: SessionAuthentication | None = None
-        self.is_token_authenticated = False  # by a delegation token
+        self.token_id: str | None = None  # of the delegation token that has authenticated it
         self.owed: deque[Call] = deque()
         self.owed_bytes = 0  # of answers that wait behind an earlier request
         self.unread_bytes = 0  # of answers that the client has not read
@@ -176,6 +176,11 @@ class Session:
         self.telemetry: Ending | None = None  # the client that pushes metrics
         self.span: Span | None = None  # of its last request that was sampled
         self.times: ApiTimes | None = None  # of its last request, if times are measured
+
+    @property
+    def is_token_authenticated(self) -> bool:
+        """Whether a delegation token has authenticated it."""
+        return self.token_id is not None
 
     @property
     def has_request_in_flight(self) -> bool:

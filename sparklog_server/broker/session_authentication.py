@@ -7,6 +7,9 @@
                                                  └── SaslHandshake again, before the session ends ──┤
                                                          after its end: closed at the next request ─┘
 
+The end is that of `connections.max.reauth.ms`, of the credentials, or of the delegation token, which may be
+expired at any time.
+
 A session whose authentication has no end keeps no state of this (`Session.authentication` is None), so that
 a request costs one comparison.
 """
@@ -66,11 +69,18 @@ class SessionAuthentication:
         "_phase",
         "_principal",
         "_session_ms_max",
+        "_token_ends_ms",
+        "_token_id",
         "mechanism",
     )
 
-    def __init__(self, offered: Callable[[], Mechanisms]) -> None:
+    def __init__(
+        self, offered: Callable[[], Mechanisms], token_ends_ms: Callable[[str], int | None] = lambda _: None
+    ) -> None:
+        """`token_ends_ms` gives the expiry of a delegation token, None for one that does not exist."""
         self._offered = offered
+        self._token_ends_ms = token_ends_ms
+        self._token_id: str | None = None
         self._session_ms_max = 0
         self._phase = Phase.VERSIONS
         self.mechanism = ""
@@ -100,6 +110,9 @@ class SessionAuthentication:
         api_key = int.from_bytes(frame[:2], "big")
         if self._phase is Phase.DONE:
             is_over = self._expires_us is not None and now.mono_us >= self._expires_us
+            if self._token_id is not None and not is_over:
+                ends_ms = self._token_ends_ms(self._token_id)
+                is_over = ends_ms is None or ends_ms < now.wall_ms
             if is_over and not (api_key == SASL_HANDSHAKE and self.may_begin(now)):
                 return "the session has expired and was not authenticated again"
             return None
@@ -162,7 +175,7 @@ class SessionAuthentication:
         lifetime_ms = self._lifetime_ms(told, now)
         self._machine = None
         self._phase = Phase.DONE
-        self._principal = principal
+        self._principal, self._token_id = principal, told.token_id
         self._expires_us = None if lifetime_ms is None else Micros(now.mono_us + lifetime_ms * 1000)
         return lifetime_ms
 

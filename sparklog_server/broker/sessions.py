@@ -35,6 +35,8 @@ from sparklog_server.broker.session import (
     Parked,
     Session,
 )
+from sparklog_server.metadata.delegation_tokens import token_of
+from sparklog_server.metadata.image import MetadataDelta
 from sparklog_server.replica.directory import Trace
 from sparklog_server.security import NotLoaded
 
@@ -210,6 +212,20 @@ class Sessions:
         """Whether the client of this session has authenticated, or need not."""
         authentication = self._by_id[session_id].authentication
         return authentication is None or authentication.is_authenticated
+
+    def published(self, delta: MetadataDelta) -> None:
+        """Follow the quotas of a new image, and close the sessions whose delegation token does not exist any
+        more. Those whose token has expired end in `SessionAuthentication.refusal`.
+        """
+        if delta.quotas_changed:
+            self._quotas.published(delta.after.quotas)
+        if self.authentication is None or delta.after.carried is delta.before.carried:
+            return
+        for session in self._by_id.values():
+            if session.is_closing or session.token_id is None:
+                continue
+            if token_of(delta.after, session.token_id) is None:
+                self.close(session, "the delegation token of the session was removed", is_at_once=True)
 
     def close(self, session: Session, reason: str, *, is_at_once: bool = False) -> None:
         """Close the connection of a session after its answers, or at once."""

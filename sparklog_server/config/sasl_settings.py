@@ -178,6 +178,19 @@ class SaslSettings(msgspec.Struct, frozen=True, kw_only=True):
             1,
         ),
     ] = 86_400_000
+    tokens_max: Annotated[
+        int,
+        _int("sparklog.delegation.tokens.max", "The maximum number of delegation tokens in the cluster.", 1),
+    ] = 20_000
+    tokens_per_owner_max: Annotated[
+        int,
+        _int(
+            "sparklog.delegation.tokens.per.owner.max",
+            "The maximum number of delegation tokens of one owner. A stream of Spark with "
+            "kafka.sasl.token.mechanism has up to 150 by default.",
+            1,
+        ),
+    ] = 5_000
     token_expiry_check_interval_ms: Annotated[
         int,
         _long(

@@ -202,6 +202,8 @@ class Controller:
         """Discard appended records that are not committed."""
         self.pending = committed
         self._known_rules = None
+        if self._tokens is not None:
+            self._tokens.reset()
         self._has_company = _has_several_nodes(committed)
         self._settings_changed()
         self._colliding = {}

@@ -5,9 +5,10 @@
 The HMAC by `delegation.token.secret.key` is not in the log (DelegationTokenControlManager).
 """
 
-import hmac
 from base64 import urlsafe_b64encode
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Final, TypeAlias
 
 from sparklog.errors import ErrorCode
@@ -26,14 +27,22 @@ from sparklog.wire.messages.renew_delegation_token import (
 )
 from sparklog.wire.schema import INT64_MAX, Message
 from sparklog_server.config.sasl_settings import SaslSettings
-from sparklog_server.metadata.delegation_tokens import has_expired, is_owner_or_renewer, token_hmac, tokens_in
+from sparklog_server.metadata.delegation_tokens import (
+    has_expired,
+    is_owner_or_renewer,
+    token_hmac,
+    token_of,
+    tokens_in,
+)
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.metadata.records import DelegationTokenRecord, RemoveDelegationTokenRecord
 from sparklog_server.outcome import Outcome
 
-TOKENS_MAX: Final = 100_000
 RENEWERS_MAX: Final = 100
-"""Bounds that Kafka does not have: every node holds the content of the metadata log in memory."""
+NAME_CHARS_MAX: Final = 4_096
+"""Bounds of one token that Kafka does not have: every node holds the content of the metadata log in memory.
+The second is for the names of its owner, its requester and its renewers together.
+"""
 REMOVED_MAX: Final = 1_000
 """The tokens that one step removes, as in Kafka; the next step follows at once."""
 
@@ -48,21 +57,51 @@ TokenReply: TypeAlias = (
 )
 
 
+class _Known:
+    """The tokens by HMAC, and how many each owner has: a command costs the same with many tokens."""
+
+    def __init__(self, tokens: Iterable[DelegationTokenRecord], secret: str) -> None:
+        self.count = 0
+        self.count_of: Counter[str] = Counter()
+        self.id_of: dict[bytes, str] = {}
+        self._secret = secret
+        for token in tokens:
+            self.add(token)
+
+    def add(self, token: DelegationTokenRecord) -> None:
+        """Count a new token."""
+        self.count += 1
+        self.count_of[token.owner] += 1
+        self.id_of[token_hmac(self._secret, token.token_id)] = token.token_id
+
+    def remove(self, token: DelegationTokenRecord) -> None:
+        """Forget a token."""
+        if self.id_of.pop(token_hmac(self._secret, token.token_id), None) is not None:
+            self.count -= 1
+            self.count_of[token.owner] -= 1
+            if not self.count_of[token.owner]:
+                del self.count_of[token.owner]
+
+
 class DelegationTokens:
-    """Decides on tokens. `due_us` is the time of the next removal of expired ones; None without tokens."""
+    """Decides on tokens during one leadership. `due_us` is the time of the next removal of expired ones; None
+    without tokens. `_known` has those of the pending image, once a command needs them.
+    """
 
     def __init__(self, settings: SaslSettings, entropy: Callable[[int], bytes]) -> None:
         self.due_us: Micros | None = None
         self._settings = settings
         self._entropy = entropy
-        self._hmacs: dict[
-            str, bytes
-        ] = {}  # by token id; also of tokens that are gone, until the next look-up
+        self._known: _Known | None = None
 
     def activate(self, now: Instant) -> None:
         """A leadership begins."""
         if self._settings.token_secret_key:
             self.due_us = Micros(now.mono_us + self._settings.token_expiry_check_interval_ms * 1000)
+
+    def reset(self) -> None:
+        """The pending image is another one."""
+        self._known = None
 
     def decide(
         self, image: MetadataImage, command: TokenCommand, principal: str, now: Instant
@@ -73,7 +112,8 @@ class DelegationTokens:
             return Outcome((), refusal_of_token(command, ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, principal))
         if isinstance(command, CreateDelegationTokenRequest):
             return self._create(image, command, principal, secret, now.wall_ms)
-        token = self._find(image, bytes(command.hmac), secret)
+        token_id = self._tokens(image, secret).id_of.get(bytes(command.hmac))
+        token = None if token_id is None else token_of(image, token_id)
         if token is None:
             return Outcome((), refusal_of_token(command, ErrorCode.DELEGATION_TOKEN_NOT_FOUND, principal))
         return self._changed(token, command, principal, now.wall_ms)
@@ -82,10 +122,23 @@ class DelegationTokens:
         """Remove expired tokens, if it is time."""
         if self.due_us is None or now.mono_us < self.due_us:
             return ()
-        expired = [one.token_id for one in tokens_in(image) if has_expired(one, now.wall_ms)][:REMOVED_MAX]
-        if len(expired) < REMOVED_MAX:
+        removed = self._expired(image, now.wall_ms)
+        if len(removed) < REMOVED_MAX:
             self.due_us = Micros(now.mono_us + self._settings.token_expiry_check_interval_ms * 1000)
-        return tuple(RemoveDelegationTokenRecord(token_id=one) for one in expired)
+        return removed
+
+    def _expired(self, image: MetadataImage, now_ms: int) -> tuple[RemoveDelegationTokenRecord, ...]:
+        """The removals of expired tokens, as many as one step makes."""
+        expired = list(islice((one for one in tokens_in(image) if has_expired(one, now_ms)), REMOVED_MAX))
+        if self._known is not None:
+            for one in expired:
+                self._known.remove(one)
+        return tuple(RemoveDelegationTokenRecord(token_id=one.token_id) for one in expired)
+
+    def _tokens(self, image: MetadataImage, secret: str) -> _Known:
+        if self._known is None:
+            self._known = _Known(tokens_in(image), secret)
+        return self._known
 
     def _create(
         self,
@@ -98,8 +151,14 @@ class DelegationTokens:
         owner = owner_of(command, principal)
         if any(one.principal_type != "User" for one in command.renewers):
             return Outcome((), refusal_of_token(command, ErrorCode.INVALID_PRINCIPAL_TYPE, principal))
-        if len(command.renewers) > RENEWERS_MAX or sum(1 for _ in tokens_in(image)) >= TOKENS_MAX:
-            return Outcome((), refusal_of_token(command, ErrorCode.POLICY_VIOLATION, principal))
+        renewers = [f"{one.principal_type}:{one.principal_name}" for one in command.renewers]
+        name_chars = sum(map(len, (owner, principal, *renewers)))
+        known = self._tokens(image, secret)
+        removed: tuple[RemoveDelegationTokenRecord, ...] = ()
+        if self._is_full(known, owner):
+            removed = self._expired(image, now_ms)
+        if len(renewers) > RENEWERS_MAX or name_chars > NAME_CHARS_MAX or self._is_full(known, owner):
+            return Outcome(removed, refusal_of_token(command, ErrorCode.POLICY_VIOLATION, principal))
         lifetime_ms = self._settings.token_max_lifetime_ms
         if command.max_lifetime_ms > 0:
             lifetime_ms = min(lifetime_ms, command.max_lifetime_ms)
@@ -109,7 +168,7 @@ class DelegationTokens:
         record = DelegationTokenRecord(
             owner=owner,
             requester=principal,
-            renewers=[f"{one.principal_type}:{one.principal_name}" for one in command.renewers],
+            renewers=renewers,
             issue_timestamp=now_ms,
             max_timestamp=ends_ms,
             expiration_timestamp=expires_ms,
@@ -120,7 +179,13 @@ class DelegationTokens:
         reply.issue_timestamp_ms, reply.max_timestamp_ms = now_ms, ends_ms
         reply.expiry_timestamp_ms = expires_ms
         reply.token_id, reply.hmac = token_id, token_hmac(secret, token_id)
-        return Outcome((record,), reply)
+        known.add(record)
+        return Outcome((*removed, record), reply)
+
+    def _is_full(self, known: _Known, owner: str) -> bool:
+        """Whether no further token of this owner may be created."""
+        settings = self._settings
+        return known.count >= settings.tokens_max or known.count_of[owner] >= settings.tokens_per_owner_max
 
     def _changed(
         self,
@@ -137,6 +202,8 @@ class DelegationTokens:
             and is_allowed
             and command.expiry_time_period_ms < 0
         ):
+            if self._known is not None:
+                self._known.remove(token)
             removed = RemoveDelegationTokenRecord(token_id=token.token_id)
             return Outcome((removed,), ExpireDelegationTokenResponse(expiry_timestamp_ms=now_ms))
         # Kafka looks at the expiry before the owner in a renewal, and the other way round in an expiry.
@@ -165,17 +232,6 @@ class DelegationTokens:
         if is_renewal:
             return Outcome((record,), RenewDelegationTokenResponse(expiry_timestamp_ms=expires_ms))
         return Outcome((record,), ExpireDelegationTokenResponse(expiry_timestamp_ms=expires_ms))
-
-    def _find(self, image: MetadataImage, given: bytes, secret: str) -> DelegationTokenRecord | None:
-        """The token of an HMAC; each HMAC is computed once."""
-        known, self._hmacs = self._hmacs, {}
-        found = None
-        for token in tokens_in(image):
-            own = known.get(token.token_id) or token_hmac(secret, token.token_id)
-            self._hmacs[token.token_id] = own
-            if hmac.compare_digest(own, given):
-                found = token
-        return found
 
 
 def owner_of(command: CreateDelegationTokenRequest, principal: str) -> str:

@@ -35,6 +35,11 @@ def is_owner_or_renewer(token: DelegationTokenRecord, principal: str) -> bool:
     return principal == token.owner or principal in token.renewers
 
 
+def ends_ms(token: DelegationTokenRecord) -> int:
+    """When the token ends, unless it is renewed."""
+    return min(token.expiration_timestamp, token.max_timestamp)
+
+
 def has_expired(token: DelegationTokenRecord, now_ms: int) -> bool:
     """Whether the token is of no use any more."""
-    return min(token.expiration_timestamp, token.max_timestamp) < now_ms
+    return ends_ms(token) < now_ms

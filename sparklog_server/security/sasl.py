@@ -35,13 +35,13 @@ class Challenge(NamedTuple):
 
 class Authenticated(NamedTuple):
     """The client is `user`, with `data` as the last challenge. The credentials end at `expires_ms` (wall
-    clock), if at all.
+    clock), if at all; `token_id` is that of the delegation token that they are.
     """
 
     user: str
     data: bytes = b""
     expires_ms: int | None = None
-    is_token: bool = False
+    token_id: str | None = None
     groups: tuple[str, ...] = ()
 
 

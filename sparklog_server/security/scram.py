@@ -289,4 +289,5 @@ class ScramServer:
         if self._expires_ms is not None and self._expires_ms < now.wall_ms:
             raise SaslRefused("the delegation token has expired")
         answer = f"v={base64(signature(self._hash, credential.server_key, exchanged))}"
-        return Authenticated(self._user, answer.encode(), self._expires_ms, self._is_token)
+        token_id = self._first.user if self._is_token else None
+        return Authenticated(self._user, answer.encode(), self._expires_ms, token_id)

@@ -108,7 +108,7 @@ class Surroundings:
     ) -> None:
         """A client's command."""
         session = Session(SessionId(1), FRAMER, listener="PLAINTEXT", peer_address=address)
-        session.principal, session.is_token_authenticated = ALICE, is_by_token
+        session.principal, session.token_id = ALICE, "id-1" if is_by_token else None
         call = Call(session, api_of(type(command)).key, version, 1, "c", session.principal)
         call.forwarding = forwarding
         self.link.propose(command, lambda reply, _: self.replies.append(reply), call, self.now)

@@ -23,6 +23,7 @@ from sparklog.wire.messages.expire_delegation_token import (
     ExpireDelegationTokenRequest,
     ExpireDelegationTokenResponse,
 )
+from sparklog.wire.messages.metadata import MetadataRequest, MetadataResponse
 from sparklog.wire.messages.renew_delegation_token import (
     RenewDelegationTokenRequest,
     RenewDelegationTokenResponse,
@@ -224,3 +225,84 @@ def test_a_session_of_a_token_gets_no_token_by_another_broker(
         told[is_by_token] = decode_reply(response_type, version, answer.response_data)[1].error_code
     assert told[True] == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
     assert told[False] != ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+
+
+POLICY_VIOLATION = ErrorCode.POLICY_VIOLATION
+
+
+def test_an_owner_and_the_cluster_have_at_most_so_many_tokens_until_some_expire() -> None:
+    bounds = {"sparklog.delegation.tokens.per.owner.max": "2", "sparklog.delegation.tokens.max": "3"}
+    world = a_world(**SECRET, **bounds)
+    alice, bob = log_in_as(world, "alice"), log_in_as(world, "bob")
+    assert [create(world, alice, lifetime_ms=60_000).error_code for _ in range(3)] == [0, 0, POLICY_VIOLATION]
+    assert create(world, bob, owner="alice").error_code == POLICY_VIOLATION
+    assert [create(world, bob).error_code for _ in range(2)] == [0, POLICY_VIOLATION]
+    world.settle(61_000)  # the controller looks for expired tokens each hour only
+    made = create(world, alice)
+    assert made.error_code == 0
+    assert [one.token_id for one in describe(world, alice, "alice")] == [made.token_id]
+    assert create(world, bob).error_code == 0
+    assert create(world, alice).error_code == POLICY_VIOLATION
+    assert expire(world, alice, made.hmac, -1)[0] == 0
+    assert create(world, alice).error_code == 0
+
+
+@pytest.mark.parametrize("renewers", [["x" * 4_100], [f"u{number}" for number in range(101)]])
+def test_a_token_has_few_renewers_with_short_names(renewers: list[str]) -> None:
+    world = a_world(**SECRET)
+    assert create(world, log_in_as(world, "alice"), *renewers).error_code == POLICY_VIOLATION
+
+
+@pytest.mark.parametrize("period_ms", [-1, 0, 60_000])
+def test_a_session_ends_when_its_token_is_expired(period_ms: int) -> None:
+    world = a_world(**SECRET)
+    alice = log_in_as(world, "alice")
+    token, other = create(world, alice), create(world, alice)
+    session, kept = connect(world), connect(world)
+    assert by_token(world, session, token.token_id, token.hmac)[0] == 0
+    assert by_token(world, kept, other.token_id, other.hmac)[0] == 0
+    assert expire(world, alice, token.hmac, period_ms)[0] == 0
+    if period_ms < 0:
+        assert session.is_closed, "a token that is gone ends its sessions at once"
+    else:
+        world.settle(period_ms + 1_000)
+        assert not is_served(world, session)
+    assert is_served(world, kept)
+    assert is_served(world, alice)
+
+
+def test_a_session_whose_token_was_expired_may_authenticate_by_another() -> None:
+    world = a_world(**SECRET)
+    alice = log_in_as(world, "alice")
+    token, other = create(world, alice), create(world, alice)
+    session = connect(world)
+    assert by_token(world, session, token.token_id, token.hmac)[0] == 0
+    assert expire(world, alice, token.hmac, 1_000)[0] == 0
+    world.settle(2_000)
+    assert by_token(world, session, other.token_id, other.hmac)[0] == 0
+    assert is_served(world, session)
+
+
+def test_many_tokens_are_described_while_others_are_answered() -> None:
+    world = a_world(**SECRET)
+    alice, bob = log_in_as(world, "alice"), log_in_as(world, "bob")
+    made = [create(world, alice).token_id for _ in range(100)]
+    made.append(create(world, bob).token_id)
+    before = len(alice.replies)
+    alice.send(DescribeDelegationTokenRequest(owners=None), 3, DescribeDelegationTokenResponse)
+    bob.send(MetadataRequest(topics=[]), 12, MetadataResponse)
+    assert isinstance(bob.replies[-1], MetadataResponse)
+    assert len(alice.replies) == before, "the loop was held until the whole answer was there"
+    world.settle()
+    told = alice.replies[-1]
+    assert isinstance(told, DescribeDelegationTokenResponse)
+    assert [one.token_id for one in told.tokens] == made
+    assert [one.token_id for one in describe(world, alice, "bob", "carol")] == made[-1:]
+
+
+def test_a_description_names_a_bounded_number_of_owners() -> None:
+    world = a_world(**SECRET)
+    request = DescribeDelegationTokenRequest(owners=[DescribeDelegationTokenOwner("User", "x")] * 1_001)
+    told = world.ask(log_in_as(world, "alice"), request, 3, DescribeDelegationTokenResponse)
+    assert isinstance(told, DescribeDelegationTokenResponse)
+    assert told.error_code == ErrorCode.INVALID_REQUEST

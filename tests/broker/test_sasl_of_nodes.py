@@ -16,6 +16,10 @@ from sparklog.wire.messages.create_delegation_token import (
     CreateDelegationTokenResponse,
 )
 from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from sparklog.wire.messages.expire_delegation_token import (
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
+)
 from sparklog.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from sparklog.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from sparklog.wire.schema import Message
@@ -96,6 +100,34 @@ def test_three_nodes_authenticate_replicate_and_survive_a_failover() -> None:
             "SCRAM-SHA-256", made.token_id, password, lambda size: b"n" * size, is_token=True
         )
         log_in(cluster, node, "SCRAM-SHA-256", token.machine())
+
+
+def test_a_session_ends_on_every_node_when_its_token_is_expired() -> None:
+    cluster = Cluster(7, **SECURE).start()
+    cluster.run_until(lambda: cluster.is_ready)
+    leader = cluster.leader
+    assert leader is not None
+    owner = log_in(cluster, cluster.others(leader)[0])
+    made = ask(cluster, owner, CreateDelegationTokenRequest(), 3, CreateDelegationTokenResponse)
+    assert isinstance(made, CreateDelegationTokenResponse)
+    cluster.run(1_000)
+
+    def by_token(node: SimulatedNode) -> SimulatedConnection:
+        password = scram_password(made.hmac)
+        login = PasswordLogin(
+            "SCRAM-SHA-256", made.token_id, password, lambda size: b"n" * size, is_token=True
+        )
+        return log_in(cluster, node, "SCRAM-SHA-256", login.machine())
+
+    sessions = [by_token(node) for node in cluster.nodes.values()]
+    assert not any(one.is_closed for one in sessions)
+    request = ExpireDelegationTokenRequest(made.hmac, -1)
+    told = ask(cluster, owner, request, 2, ExpireDelegationTokenResponse)
+    assert isinstance(told, ExpireDelegationTokenResponse)
+    assert told.error_code == 0
+    cluster.run(1_000)
+    assert all(one.is_closed for one in sessions)
+    assert not owner.is_closed
 
 
 def scram_password(mac: bytes) -> str:

@@ -187,7 +187,7 @@ def test_a_token_authenticates_as_its_owner_until_it_ends() -> None:
     known = accounts(tokens=tokens)
     for _ in range(2):  # the second time without a job
         told = exchange(login("id-1", "aG1hYw==", is_token=True), ScramServer(known, "x"))
-        assert (told.user, told.expires_ms, told.is_token) == ("alice", 2_000_000, True)
+        assert (told.user, told.expires_ms, told.token_id) == ("alice", 2_000_000, "id-1")
     assert isinstance(ScramServer(known, "x").respond(b"n,,n=id-1,r=a,tokenauth=true", NOW), Challenge)
     for user, password, now in (
         ("id-1", "other", NOW),

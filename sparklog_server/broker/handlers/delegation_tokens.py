@@ -3,6 +3,9 @@
 A session without a user, and one that a token has authenticated, may not request tokens.
 """
 
+from collections.abc import Set
+from typing import Final, NamedTuple
+
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant
 from sparklog.wire.messages.create_delegation_token import (
@@ -23,15 +26,21 @@ from sparklog.wire.messages.renew_delegation_token import (
     RenewDelegationTokenRequest,
     RenewDelegationTokenResponse,
 )
+from sparklog.wire.pieces import Pieces
 from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call, Parked
+from sparklog_server.broker.sliced_requests import SLICE, RequestSlice
 from sparklog_server.controller.tokens import owner_of, refusal_of_token
 from sparklog_server.metadata.delegation_tokens import is_owner_or_renewer, token_hmac, tokens_in
 from sparklog_server.metadata.records import DelegationTokenRecord
 from sparklog_server.security import ANONYMOUS
 
+OWNERS_MAX: Final = 1_000
+"""The owners that one request may name."""
+
+_TAIL_BYTES: Final = 4  # the throttle time
 _REFUSED = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 
 
@@ -69,25 +78,59 @@ def expire_delegation_token(
 
 def describe_delegation_token(
     context: Context, call: Call, request: DescribeDelegationTokenRequest, now: Instant
-) -> DescribeDelegationTokenResponse:
-    """List the tokens of these owners, or of all, that the caller may see."""
+) -> Message | Parked:
+    """List the tokens of these owners, or of all, that the caller may see. Many are looked through over
+    several turns.
+    """
     secret = context.settings.sasl.token_secret_key
     if not _may_request(call):
         return DescribeDelegationTokenResponse(error_code=_REFUSED)
     if not secret:
         return DescribeDelegationTokenResponse(error_code=ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
-    owners = (
-        None
-        if request.owners is None
-        else [f"{one.principal_type}:{one.principal_name}" for one in request.owners]
-    )
-    tokens = [
-        _described(token, secret)
-        for token in tokens_in(context.image)
-        if (owners is None or any(is_owner_or_renewer(token, owner) for owner in owners))
-        and _may_see(context, call, token)
-    ]
-    return DescribeDelegationTokenResponse(tokens=tokens)
+    owners = None
+    if request.owners is not None:
+        if len(request.owners) > OWNERS_MAX:
+            return DescribeDelegationTokenResponse(error_code=ErrorCode.INVALID_REQUEST)
+        owners = frozenset(f"{one.principal_type}:{one.principal_name}" for one in request.owners)
+    tokens = list(tokens_in(context.image))
+    if len(tokens) <= SLICE:
+        response = DescribeDelegationTokenResponse()
+        for token in tokens:
+            response.tokens += _told(context, call, token, owners, secret).tokens
+        return response
+    answer = Pieces(DescribeDelegationTokenResponse(), call.api_key, call.version, tail_bytes=_TAIL_BYTES)
+
+    def fold(parts: list[Message]) -> None:
+        whole = DescribeDelegationTokenResponse()
+        for part in parts:
+            assert isinstance(part, DescribeDelegationTokenResponse)
+            whole.tokens += part.tokens
+        answer.add(whole, len(whole.tokens))
+
+    asks = (_OfToken(context, call, token, owners, secret) for token in tokens)
+    return context.slices.add(call, len(tokens), asks, fold, lambda: answer, lambda: answer.size)
+
+
+class _OfToken(NamedTuple):
+    """One token of a response that is made in slices."""
+
+    context: Context
+    call: Call
+    token: DelegationTokenRecord
+    owners: Set[str] | None
+    secret: str
+
+    def send(self, whole: RequestSlice, index: int, now: Instant) -> None:
+        whole.put(index, _told(*self))
+
+
+def _told(
+    context: Context, call: Call, token: DelegationTokenRecord, owners: Set[str] | None, secret: str
+) -> DescribeDelegationTokenResponse:
+    """The token, if it is of these owners and the caller may see it."""
+    is_asked = owners is None or token.owner in owners or not owners.isdisjoint(token.renewers)
+    shown = [_described(token, secret)] if is_asked and _may_see(context, call, token) else []
+    return DescribeDelegationTokenResponse(tokens=shown)
 
 
 def _may_request(call: Call) -> bool:

@@ -114,7 +114,7 @@ def _answer(
     lifetime_ms = authentication.completed(step, now)
     session = call.session
     session.principal, session.groups = f"User:{step.user}", step.groups
-    session.is_token_authenticated = step.is_token
+    session.token_id = step.token_id
     session.framer.frame_bytes_max = context.settings.connections.socket_request_max_bytes
     if lifetime_ms is None:
         session.authentication = None
