@@ -61,7 +61,7 @@ class Listener(msgspec.Struct, frozen=True):
     @property
     def is_loopback(self) -> bool:
         """Whether the host is a loopback address."""
-        return self.host in ("localhost", "::1") or _is_loopback_v4(self.host)
+        return is_loopback(self.host)
 
 
 class Endpoints(msgspec.Struct, frozen=True):
@@ -201,6 +201,11 @@ def _parse_listener(key: str, text: str, protocols: dict[str, str]) -> Listener:
             key, text, f"the listener name {name} is neither a protocol nor in listener.security.protocol.map"
         )
     return Listener(name, host, int(port_text), protocols[name])
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is a loopback address or localhost."""
+    return host in ("localhost", "::1") or _is_loopback_v4(host)
 
 
 def _is_loopback_v4(host: str) -> bool:

@@ -12,9 +12,8 @@ from starlette.types import ASGIApp
 
 from sparklog.errors import SparklogError
 from sparklog_server.console.ask import Console
+from sparklog_server.console.connections import CONNECTIONS_MAX, HEAD_S, Connection
 
-CONNECTIONS_MAX: Final = 200
-KEEP_ALIVE_S: Final = 15
 STOP_S_MAX: Final = 3
 _HEADER_BYTES_MAX: Final = 64 << 10
 _STDIN: Final = 0
@@ -34,7 +33,7 @@ def serve(
     server = _Server(
         uvicorn.Config(
             app,
-            http="h11",
+            http=Connection,
             ws="none",
             lifespan="off",
             loop="asyncio",
@@ -43,7 +42,7 @@ def serve(
             server_header=False,
             proxy_headers=False,
             limit_concurrency=CONNECTIONS_MAX,
-            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_keep_alive=HEAD_S,
             timeout_graceful_shutdown=STOP_S_MAX,
             h11_max_incomplete_event_size=_HEADER_BYTES_MAX,
             ssl_certfile=certificate,

@@ -5,6 +5,9 @@
                                                        /metrics   (login) ─► `http_metrics`
                                                        /stacks    (login) ─► `http_stacks`, not in the clear
 
+On loopback, a request that names another host is refused: it comes from a browser that shows a page of
+another site, whose name was made to point here.
+
 Its connections are apart from those of Kafka's clients: they count towards no limit of them. A start without
 this listener imports neither this nor h11.
 """
@@ -19,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 import h11
 
 from sparklog_server.broker.report import BrokerReport
-from sparklog_server.config.listeners import Listener, joined
+from sparklog_server.config.listeners import Listener, is_loopback, joined
 from sparklog_server.daemon.admission import ACCEPT_AGAIN_S, OUT_OF_RESOURCES
 from sparklog_server.daemon.http_connection import HttpConnection
 from sparklog_server.daemon.http_metrics import MetricsPage, Refusals
@@ -35,7 +38,9 @@ if TYPE_CHECKING:
     from sparklog_server.daemon.handshakes import Handshakes
 
 CONNECTIONS_MAX: Final = 64
-"""Beyond it, the connection that has waited for its next request longest is closed, or else the new one."""
+"""Beyond it, the connection that has waited for its next request longest is closed, or else the one that has
+waited for its first, or else the new one.
+"""
 BACKLOG: Final = 1_024
 ACCEPTED_PER_TURN: Final = 16
 HEAD_TIME_US: Final = 10_000_000
@@ -47,6 +52,7 @@ LOGINS_MAX: Final = 8
 """Checks of passwords under way; beyond it a request is answered 503."""
 FAILED_LOGIN_S: Final = 1.0
 _CREDENTIAL_CHARS_MAX: Final = 1_024
+_OTHER_HOST: Final = "the Host header must name a loopback address: localhost, 127.0.0.1 or [::1]\n"
 _FOR_OPERATORS: Final = (b"/stacks", b"/events")
 
 
@@ -139,18 +145,18 @@ class HttpListener:
                 self._begin(PlainTransport(connected), peer[0], ANONYMOUS)
 
     def _displace(self) -> bool:
-        """Close the handshake, or else the connection between two requests, that has waited longest; returns
-        False if there is none.
+        """Close the handshake that has waited longest, or else the connection between two requests, or else
+        the one before its first; returns False if there is none.
         """
         if self._handshakes is not None and self._handshakes.drop_oldest():
             self.refused("connections")
             return True
-        for connection in self._connections:
-            if connection.is_kept:
-                self.refused("connections")
-                connection.close()
-                return True
-        return False
+        waiting = [one for one in self._connections if not one.is_answering]
+        if not waiting:
+            return False
+        self.refused("connections")
+        min(waiting, key=lambda one: (not one.is_kept, one.since_us)).close()
+        return True
 
     def established(
         self, transport: Transport, listener: str, peer: tuple[str, int], identity: Identity
@@ -195,7 +201,10 @@ class HttpListener:
         """See `http_connection.Site`."""
         headers = dict(request.headers)
         path = request.target.partition(b"?")[0]
-        if path == b"/metrics":
+        if self.listener.is_loopback and not _names_loopback(headers.get(b"host")):
+            self.refused("host")
+            self._answer(connection, 400, _OTHER_HOST)
+        elif path == b"/metrics":
             is_openmetrics = b"application/openmetrics-text" in headers.get(b"accept", b"")
             show = partial(self._page.asked, connection, is_openmetrics=is_openmetrics)
             self._allowed(connection, headers, show)
@@ -288,6 +297,14 @@ class HttpListener:
     def __str__(self) -> str:
         scheme = "https" if self.listener.is_encrypted else "http"
         return f"{scheme}://{joined(self.listener.host, self._bound.getsockname()[1])}"
+
+
+def _names_loopback(host: bytes | None) -> bool:
+    """Whether a Host header names this machine; None is a request of HTTP 1.0, which no browser sends."""
+    if host is None:
+        return True
+    text = host.decode("ascii", "replace").lower()
+    return is_loopback(text[1:].partition("]")[0] if text.startswith("[") else text.partition(":")[0])
 
 
 def _credentials(header: bytes) -> tuple[str, bytes] | None:

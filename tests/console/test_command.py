@@ -3,10 +3,11 @@
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -59,12 +60,24 @@ def url_in(line: str) -> str:
     return line.partition("console=")[2].split()[0]
 
 
+def address_in(line: str) -> tuple[str, int]:
+    url = httpx.URL(url_in(line))
+    assert url.port is not None
+    return url.host, url.port
+
+
 def test_the_command_prints_its_address_serves_and_stops_by_a_signal(broker: EmbeddedBroker) -> None:
     with running("console", "-b", broker.bootstrap_servers, "--port", "0", "--read-only") as process:
         line = line_with(process.stdout, "ready")
         page = httpx.get(url_in(line), trust_env=False, timeout=60)
         assert page.status_code == 200
         assert "read-only" in page.text
+        with ExitStack() as silent:
+            for _ in range(220):
+                one = silent.enter_context(closing(socket.create_connection(address_in(line))))
+                one.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n")
+            for path in ("", "topics"):
+                assert httpx.get(url_in(line) + path, trust_env=False, timeout=60).status_code == 200
         process.send_signal(signal.SIGTERM)
         assert process.wait(READY_S_MAX) == 0
 

@@ -45,7 +45,7 @@ def http_broker(data_dir: Path, *arguments: str) -> BrokerProcess:
 
 def get(connection: socket.socket, path: str) -> tuple[int, bytes]:
     """One request on a connection that is kept: the status and the body."""
-    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: node\r\n\r\n".encode())
+    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
     return response(connection)
 
 

@@ -165,7 +165,7 @@ def test_health_and_readiness_and_openmetrics(node: HttpNode) -> None:
         assert get(client, "/readyz") == (200, b"ready\n")
         status, body = get(client, "/elsewhere")
         assert (status, b"/metrics" in body) == (404, True)
-        client.sendall(b"HEAD /metrics HTTP/1.1\r\nHost: n\r\nConnection: close\r\n\r\n")
+        client.sendall(b"HEAD /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         head = b""
         while part := client.recv(65_536):
             head += part
@@ -203,27 +203,30 @@ def test_the_stacks_of_the_threads_name_functions_and_no_values(node: HttpNode) 
         pytest.param(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", id="a TLS hello"),
         pytest.param(b"GARBAGE\r\n\r\n", id="garbage"),
         pytest.param(b"\x00" * 100 + b"\r\n\r\n", id="zeros"),
-        pytest.param(b"GET /metrics HTTP/1.1\nHost: n\n\n", id="bare newlines"),
+        pytest.param(b"GET /metrics HTTP/1.1\nHost: ::1\n\n", id="bare newlines"),
         pytest.param(b"GET /metrics HTTP/1.1\r\n\r\n", id="no host"),
-        pytest.param(b"GET /metrics HTTP/1.1\r\nHost: n\r\nHost: m\r\n\r\n", id="two hosts"),
-        pytest.param(b"GET /metrics HTTP/1.1\r\nHost: n\r\n folded: 1\r\n\r\n", id="a folded line"),
+        pytest.param(b"GET /metrics HTTP/1.1\r\nHost: ::1\r\nHost: m\r\n\r\n", id="two hosts"),
+        pytest.param(b"GET /metrics HTTP/1.1\r\nHost: ::1\r\n folded: 1\r\n\r\n", id="a folded line"),
         pytest.param(
-            b"GET /metrics HTTP/1.1\r\nHost: n\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
+            b"GET /metrics HTTP/1.1\r\nHost: ::1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
             id="two lengths",
         ),
         pytest.param(
-            b"POST /metrics HTTP/1.1\r\nHost: n\r\nContent-Length: 4\r\n"
-            b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /healthz HTTP/1.1\r\nHost: n\r\n\r\n",
+            b"POST /metrics HTTP/1.1\r\nHost: ::1\r\nContent-Length: 4\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /healthz HTTP/1.1\r\nHost: ::1\r\n\r\n",
             id="a length and chunks",
         ),
         pytest.param(
-            b"GET /metrics HTTP/1.1\r\nHost: n\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", id="chunks"
+            b"GET /metrics HTTP/1.1\r\nHost: ::1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            id="chunks",
         ),
-        pytest.param(b"GET /metrics HTTP/1.1\r\nHost: n\r\nContent-Length: 3\r\n\r\nabc", id="a body"),
+        pytest.param(b"GET /metrics HTTP/1.1\r\nHost: ::1\r\nContent-Length: 3\r\n\r\nabc", id="a body"),
         pytest.param(b"GET /metrics HTTP/1.1\r\nHost : n\r\n\r\n", id="a space before the colon"),
-        pytest.param(b"POST /metrics HTTP/1.1\r\nHost: n\r\n\r\n", id="another method"),
-        pytest.param(b"GET /metrics HTTP/1.1\r\nHost: n\r\nX: " + b"y" * (1 << 20) + b"\r\n\r\n", id="1 MB"),
-        pytest.param(b"GET /" + b"y" * (1 << 20) + b" HTTP/1.1\r\nHost: n\r\n\r\n", id="a target of 1 MB"),
+        pytest.param(b"POST /metrics HTTP/1.1\r\nHost: ::1\r\n\r\n", id="another method"),
+        pytest.param(
+            b"GET /metrics HTTP/1.1\r\nHost: ::1\r\nX: " + b"y" * (1 << 20) + b"\r\n\r\n", id="1 MB"
+        ),
+        pytest.param(b"GET /" + b"y" * (1 << 20) + b" HTTP/1.1\r\nHost: ::1\r\n\r\n", id="a target of 1 MB"),
     ],
 )
 def test_what_is_not_plain_http_is_refused_and_its_connection_closed(node: HttpNode, sent: bytes) -> None:
@@ -246,13 +249,41 @@ def test_what_is_not_plain_http_is_refused_and_its_connection_closed(node: HttpN
     assert (code, "Traceback" in err) == (0, False)
 
 
+@pytest.mark.parametrize("path", ["/metrics", "/events", "/stacks", "/healthz"])
+def test_a_name_that_another_site_points_to_loopback_gets_nothing(node: HttpNode, path: str) -> None:
+    with closing(socket.create_connection(node.http_address)) as client:
+        for host in ("attacker.example", "127.0.0.1.attacker.example:9464", "localhost.attacker.example", ""):
+            client.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            status, body = response(client)
+            assert (status, body[:15]) == (400, b"the Host header")
+        for host in ("localhost", "LOCALHOST:9464", "127.0.0.1", "127.3.2.1:1", "[::1]:9464"):
+            client.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            assert response(client)[0] == 200
+    with closing(socket.create_connection(node.http_address)) as old:
+        old.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+        assert response(old)[0] == 200
+
+
+def test_connections_that_never_end_their_head_give_way(node: HttpNode) -> None:
+    silent = [socket.create_connection(node.http_address) for _ in range(100)]
+    try:
+        for one in silent:
+            one.sendall(b"GET /metrics HTTP/1.1\r\n")
+        with closing(socket.create_connection(node.http_address)) as client:
+            assert get(client, "/metrics")[0] == 200
+            assert get(client, "/healthz")[0] == 200
+    finally:
+        for one in silent:
+            one.close()
+
+
 def test_a_thousand_scrapes_at_once_and_readers_that_do_not_read_are_bounded(node: HttpNode) -> None:
     clients = [socket.create_connection(node.http_address) for _ in range(1_000)]
     try:
         for client in clients:
             client.setblocking(False)
             try:
-                client.sendall(b"GET /metrics HTTP/1.1\r\nHost: n\r\n\r\n")
+                client.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
             except OSError:
                 continue
         with closing(socket.create_connection(node.kafka_address)) as bystander:
