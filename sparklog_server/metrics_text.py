@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import Final
 
+from sparklog import escapes
 from sparklog_server.histogram import limit_of
 from sparklog_server.metrics import QUANTILE_TEXTS, Kind, Metric
 
@@ -24,10 +25,11 @@ def escaped(value: str) -> str:
     """A label value, safe to show: a name with control characters, or one that is longer than a topic's may
     be, is shortened and gets a digest, so that two names stay two.
     """
-    if len(value) <= _VALUE_CHARS_MAX and value.isprintable():
+    if len(value) <= _VALUE_CHARS_MAX and value.isprintable() and not escapes.ACTING.search(value):
         return value.translate(_ESCAPED) if '"' in value or "\\" in value else value
     digest = sha256(value.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-    shown = "".join(one if one.isprintable() else "\ufffd" for one in value[: _VALUE_CHARS_MAX - 13])
+    cut = escapes.ACTING.sub("\ufffd", value[: _VALUE_CHARS_MAX - 13])
+    shown = "".join(one if one.isprintable() else "\ufffd" for one in cut)
     return f"{shown.translate(_ESCAPED)}~{digest}"
 
 

@@ -9,6 +9,7 @@ import sys
 from types import ModuleType
 from typing import Final
 
+from sparklog import escapes
 from sparklog.model import Micros
 
 REPEAT_US: Final = 10_000_000
@@ -65,7 +66,7 @@ class Reports:
         self._write(
             _WARNING,
             f"brokers_unreachable for_s={waited_s} bootstrap_servers={','.join(servers)} "
-            f"last={' '.join(str(trouble).split())}",
+            f"last={_words(trouble)}",
         )
 
     def deadline(self) -> Micros | None:
@@ -84,14 +85,18 @@ class Reports:
         if len(self._held) >= _LINES_MAX:
             self._held.clear()
         self._held[event, about] = (Micros(now + REPEAT_US), 0)
-        # A reason may have the words of a broker: they stay on one line.
-        words = [f"{name}={' '.join(str(value).split())}" for name, value in fields.items()]
+        words = [f"{name}={_words(value)}" for name, value in fields.items()]
         self._write(level, " ".join([event, *words, *([f"held_back={held}"] if held else [])]))
 
     def _write(self, level: int, line: str) -> None:
         logging = _logging(level)
         if logging is not None:
             logging.getLogger("sparklog.client").log(level, "%s client_id=%s", line, self._client_id)
+
+
+def _words(value: object) -> str:
+    """A value on one line. A reason may have the words of a broker."""
+    return escapes.terminal(" ".join(str(value).split()))
 
 
 def _logging(level: int) -> ModuleType | None:

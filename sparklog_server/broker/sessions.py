@@ -35,7 +35,6 @@ from sparklog_server.broker.session import (
     Parked,
     Session,
 )
-from sparklog_server.metadata.delegation_tokens import token_of
 from sparklog_server.metadata.image import MetadataDelta
 from sparklog_server.replica.directory import Trace
 from sparklog_server.security import NotLoaded
@@ -221,6 +220,8 @@ class Sessions:
             self._quotas.published(delta.after.quotas)
         if self.authentication is None or delta.after.carried is delta.before.carried:
             return
+        from sparklog_server.metadata.delegation_tokens import token_of  # few nodes have users
+
         for session in self._by_id.values():
             if session.is_closing or session.token_id is None:
                 continue

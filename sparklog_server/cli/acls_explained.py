@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from sparklog.client.admin_acls import AclRule, Operation, ResourceType
 from sparklog.errors import BrokerError, ErrorCode
+from sparklog.escapes import terminal
 from sparklog_server.cli.options import print_json
 from sparklog_server.metadata import acls
 from sparklog_server.security.explain import Explanation, Reason, explain
@@ -64,7 +65,7 @@ def print_explanation(told: Explanation, *, is_json: bool) -> None:
             }
         )
         return
-    sys.stdout.write("".join(f"{line}\n" for line in explanation_lines(told)))
+    sys.stdout.write("".join(f"{terminal(line)}\n" for line in explanation_lines(told)))
 
 
 def explanation_lines(told: Explanation) -> list[str]:

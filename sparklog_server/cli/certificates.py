@@ -2,7 +2,7 @@
 
 import click
 
-from sparklog_server.cli.options import as_json, print_json, print_table
+from sparklog_server.cli.options import as_json, print_json, print_line, print_table
 
 
 @click.group()
@@ -54,7 +54,7 @@ def renew(directory: str) -> None:
     from sparklog_server.daemon.secure_cluster import renew as renew_all
 
     for path in renew_all(Path(directory)):
-        click.echo(f"renewed\t{path}\tends={told(path)[0].ends:%Y-%m-%dT%H:%M:%SZ}")
+        print_line("renewed", path, f"ends={told(path)[0].ends:%Y-%m-%dT%H:%M:%SZ}")
 
 
 @certificates.command()
@@ -78,7 +78,7 @@ def add(directory: str, node_id: int, hosts: tuple[str, ...]) -> None:
     from sparklog_server.daemon.secure_cluster import add_node
 
     path = add_node(Path(directory), node_id, hosts)
-    click.echo(f"added\t{path}\tends={told(path)[0].ends:%Y-%m-%dT%H:%M:%SZ}")
+    print_line("added", path, f"ends={told(path)[0].ends:%Y-%m-%dT%H:%M:%SZ}")
 
 
 @certificates.command(name="renew-authority")
@@ -95,7 +95,7 @@ def renew_authority(directory: str) -> None:
     from sparklog_server.daemon.secure_cluster import renew_authority as renew_in
 
     path = renew_in(Path(directory))
-    click.echo(f"renewed\t{path}\tends={told(path)[0].ends:%Y-%m-%dT%H:%M:%SZ}\ttrusted={len(told(path))}")
+    print_line("renewed", path, f"ends={told(path)[0].ends:%Y-%m-%dT%H:%M:%SZ}", f"trusted={len(told(path))}")
 
 
 @certificates.command(name="retire-authority")
@@ -109,4 +109,4 @@ def retire_authority(directory: str) -> None:
 
     from sparklog_server.daemon.secure_cluster import retire_authorities
 
-    click.echo(f"trusted\t{retire_authorities(Path(directory))}")
+    print_line("trusted", retire_authorities(Path(directory)))

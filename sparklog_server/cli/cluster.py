@@ -6,7 +6,14 @@ import click
 
 from sparklog_server.cli.cluster_start import start
 from sparklog_server.cli.cluster_status import status
-from sparklog_server.cli.options import admin, as_json, print_json, print_table, reaches_cluster
+from sparklog_server.cli.options import (
+    admin,
+    as_json,
+    print_json,
+    print_line,
+    print_table,
+    reaches_cluster,
+)
 from sparklog_server.cli.watching import can_watch
 
 if TYPE_CHECKING:
@@ -47,7 +54,7 @@ def describe(fenced: bool, is_json: bool) -> None:
         ]
         print_json({"cluster_id": told.cluster_id, "controller": controller, "brokers": nodes})
         return
-    click.echo(f"cluster\tid={told.cluster_id}\tcontroller={controller}\tbrokers={len(told.nodes)}")
+    print_line("cluster", f"id={told.cluster_id}", f"controller={controller}", f"brokers={len(told.nodes)}")
     rows = [
         [
             n.node_id,
@@ -104,8 +111,11 @@ def quorum(is_json: bool) -> None:
             }
         )
         return
-    click.echo(
-        f"quorum\tleader={told.leader}\tepoch={told.leader_epoch}\thigh-watermark={told.high_watermark}"
+    print_line(
+        "quorum",
+        f"leader={told.leader}",
+        f"epoch={told.leader_epoch}",
+        f"high-watermark={told.high_watermark}",
     )
     rows = [[r.node_id, role, r.log_end_offset, max(0, end - r.log_end_offset)] for role, r in replicas]
     print_table(["node", "role", "log end", "lag"], rows)

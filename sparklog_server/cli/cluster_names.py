@@ -2,8 +2,9 @@
 there is nothing to complete.
 """
 
+import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -13,6 +14,10 @@ if TYPE_CHECKING:
     from sparklog.client.admin import Admin
 
 COMPLETIONS_MAX = 200
+_PLAIN: Final = re.compile(r"[\w.:@%/=,+-]+")
+"""Names that every shell takes as one word. Others are not offered: bash puts a completion into the command
+line as it is, where `$(…)` runs.
+"""
 
 
 def topic_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
@@ -42,6 +47,7 @@ def _completions(
     without_options(context)
     try:
         with context, admin() as asked:
-            return [name for name in ask(asked) if name.startswith(incomplete)][:COMPLETIONS_MAX]
+            offered = [name for name in ask(asked) if name.startswith(incomplete) and _PLAIN.fullmatch(name)]
+            return offered[:COMPLETIONS_MAX]
     except (SparklogError, OSError, click.ClickException):
         return []

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from sparklog_server.cli.options import admin, as_json, print_json, print_table, reaches_cluster, say
+from sparklog_server.cli.options import (
+    admin,
+    as_json,
+    print_json,
+    print_line,
+    print_table,
+    reaches_cluster,
+    say,
+)
 from sparklog_server.cli.watching import can_watch
 
 if TYPE_CHECKING:
@@ -113,11 +121,14 @@ def status(is_json: bool) -> int:
             }
         )
         return 0 if is_ok else 1
-    click.echo(
-        f"cluster\tid={cluster.cluster_id}\tnodes={len(rows)}"
-        f"\tvoters={len(quorum.voters) if quorum is not None else 'unknown'}"
-        f"\tleader={quorum.leader if quorum is not None else 'none'}"
-        f"\tpartitions={len(partitions)}\toffline={offline}"
+    print_line(
+        "cluster",
+        f"id={cluster.cluster_id}",
+        f"nodes={len(rows)}",
+        f"voters={len(quorum.voters) if quorum is not None else 'unknown'}",
+        f"leader={quorum.leader if quorum is not None else 'none'}",
+        f"partitions={len(partitions)}",
+        f"offline={offline}",
     )
     print_table(
         ["node", "address", "roles", "quorum", "state", "leaders", "offline", "lag"],
@@ -137,7 +148,7 @@ def status(is_json: bool) -> int:
         emphasis={number: "red" for number, row in enumerate(rows) if row.state != "ok" or row.offline},
     )
     if quorum is None:
-        click.echo(f"the metadata quorum has no leader: {reason}", err=True)
+        print_line(f"the metadata quorum has no leader: {reason}", is_error=True)
     elif len(rows) > 1 and len(quorum.voters) == 1:
         say(f"The quorum has one voter: without node {quorum.voters[0].node_id}, metadata cannot change.")
     return 0 if is_ok else 1

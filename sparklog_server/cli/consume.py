@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from sparklog.escapes import lines, terminal
 from sparklog_server.cli.cluster_names import topic_names
 from sparklog_server.cli.durations import duration_option
 from sparklog_server.cli.formats import compiled, unescaped
@@ -328,10 +329,23 @@ def _printer(
             from msgspec.structs import replace
 
             records = [replace(record, value=values.text(record)) for record in records]
+        if sys.stdout.isatty():
+            records = [_for_terminal(record) for record in records]
         sys.stdout.buffer.write(b"".join([render(record) for record in records]))
         sys.stdout.buffer.flush()
 
     return write
+
+
+def _for_terminal(record: "ConsumerRecord") -> "ConsumerRecord":
+    """The record with texts that do not act on a terminal; lines stay. A pipe gets the bytes as they are."""
+    from msgspec.structs import replace
+
+    def shown(content: bytes | None) -> bytes | None:
+        return None if content is None else lines(content.decode(errors="backslashreplace")).encode()
+
+    headers = [(terminal(name), shown(content)) for name, content in record.headers]
+    return replace(record, key=shown(record.key), value=shown(record.value), headers=headers)
 
 
 def _print_json(values: Values | None, records: "list[ConsumerRecord]") -> None:

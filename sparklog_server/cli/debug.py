@@ -9,6 +9,7 @@ from sparklog_server.cli.options import (
     as_json,
     client_map,
     print_json,
+    print_line,
     reaches_cluster,
     unchecked_settings,
 )
@@ -90,7 +91,7 @@ def bundle(
     if is_json:
         print_json({"file": str(path), "bytes": path.stat().st_size, "missing": gathered.missing})
         return 0
-    click.echo(f"wrote\t{path}\t{path.stat().st_size}")
+    print_line("wrote", path, path.stat().st_size)
     for part, reason in gathered.missing.items():
-        click.echo(f"missing\t{part}\t{reason}")
+        print_line("missing", part, reason)
     return 0

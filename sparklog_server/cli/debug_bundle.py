@@ -21,6 +21,7 @@ from sparklog.client.admin import Admin
 from sparklog.client.admin_configs import ConfigEntry, ConfigResource
 from sparklog.client.admin_topics import Topic
 from sparklog.errors import SparklogError
+from sparklog.escapes import lines
 from sparklog.kernels import implementation
 from sparklog_server.cli.debug_heads import head_of
 from sparklog_server.cli.debug_secrets import REMOVED, Scrubber, is_secret, without_secrets
@@ -91,7 +92,7 @@ class Bundle:
     # -- writing
 
     def _text(self, name: str, text: str) -> None:
-        content = self._scrubber.known(text).encode("utf-8", "replace")
+        content = lines(self._scrubber.known(text)).encode()
         if len(content) > self._left:
             self.missing[name] = f"the bundle would have more than {BUNDLE_BYTES_MAX} bytes"
             return

@@ -7,7 +7,8 @@ from typing import Final, Literal, NamedTuple
 
 import click
 
-from sparklog_server.cli.options import print_json
+from sparklog.escapes import terminal
+from sparklog_server.cli.options import print_json, print_line
 
 State = Literal["OK", "UNKNOWN", "WARN", "CRITICAL"]
 
@@ -48,8 +49,9 @@ def print_findings(
     is_terminal = sys.stdout.isatty()
     for one in findings:
         if not is_terminal:
-            click.echo("\t".join(one))
+            print_line(*one)
             continue
         remedy = f" → {one.remedy}" if one.remedy else ""
-        click.echo(f"{click.style(f'{one.state:8}', _COLOURS[one.state])} {one.subject}: {one.found}{remedy}")
+        told = terminal(f"{one.subject}: {one.found}{remedy}")
+        click.echo(f"{click.style(f'{one.state:8}', _COLOURS[one.state])} {told}")
     return code

@@ -2,6 +2,8 @@
 
 import click
 
+from sparklog_server.cli.options import print_line
+
 
 @click.command(name="format")
 @click.option(
@@ -119,7 +121,10 @@ def format_directories(
     except (DirectoryRefused, StorageError) as error:
         raise click.ClickException(str(error)) from error
     for path, directory_id in ids.items():
-        click.echo(
-            f"formatted\t{path}\tcluster={cluster_id}\tnode={settings.node_id}"
-            f"\tdirectory={encode_uuid(directory_id)}"
+        print_line(
+            "formatted",
+            path,
+            f"cluster={cluster_id}",
+            f"node={settings.node_id}",
+            f"directory={encode_uuid(directory_id)}",
         )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sparklog import escapes
 from sparklog_server.cli.options import as_json, print_json, print_table
 
 if TYPE_CHECKING:
@@ -79,14 +80,8 @@ def one_line(value: object) -> str:
     if isinstance(value, dict | list):
         from json import dumps
 
-        text = dumps(value, ensure_ascii=False, separators=(",", ":"))
-    else:
-        text = value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
-    return (
-        text
-        if text.isprintable()
-        else "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
-    )
+        return escapes.json_text(dumps(value, ensure_ascii=False, separators=(",", ":")))
+    return escapes.cell(value.decode(errors="backslashreplace") if isinstance(value, bytes) else value)
 
 
 @click.command()

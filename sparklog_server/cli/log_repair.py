@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sparklog_server.cli.options import as_json, print_json, print_table
+from sparklog_server.cli.options import (
+    as_json,
+    print_json,
+    print_table,
+    report,
+)
 
 if TYPE_CHECKING:
     from sparklog_server.disk.door import Disk
@@ -197,14 +202,14 @@ def tell(made: "list[Plan]", *, is_json: bool, is_executed: bool) -> int:
 def summed_up(steps: int, reports: "list[Report]", *, is_executed: bool, is_possible: bool) -> int:
     """The last line, on stderr, and the exit code."""
     if not steps:
-        click.echo("nothing to repair", err=True)
+        report("nothing to repair")
         return 0
     if not is_executed:
-        click.echo(f"{steps} steps planned, nothing was changed: add --execute to do them", err=True)
+        report(f"{steps} steps planned, nothing was changed: add --execute to do them")
         return EXIT_FAILURE
     damaged = [report.name for report in reports if report.is_damaged]
     if damaged or not is_possible:
-        click.echo(f"still damaged: {', '.join(damaged) or 'see the steps that are impossible'}", err=True)
+        report(f"still damaged: {', '.join(damaged) or 'see the steps that are impossible'}")
         return EXIT_FAILURE
-    click.echo(f"{steps} steps done, `sparklog log verify` finds no damage", err=True)
+    report(f"{steps} steps done, `sparklog log verify` finds no damage")
     return 0

@@ -3,6 +3,7 @@
 Exit codes: 0 success, 1 failure, 2 error of usage or settings, 130 interrupted.
 """
 
+import io
 import os
 import signal
 import sys
@@ -16,6 +17,7 @@ except ImportError:
     sys.exit("sparklog: the command line needs the server extra: pip install 'sparklog[server]'")
 
 from sparklog import __version__
+from sparklog.escapes import lines, terminal
 
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
@@ -272,7 +274,9 @@ def main(arguments: list[str] | None = None) -> int:
         # With standalone_mode off, click returns the command's return value: its exit code, or None.
         return sparklog.main(arguments, prog_name="sparklog", standalone_mode=False) or 0
     except click.ClickException as error:
-        error.show()
+        told = io.StringIO()
+        error.show(told)
+        sys.stderr.write(lines(told.getvalue()))
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return EXIT_INTERRUPTED
@@ -304,7 +308,7 @@ def _tell(error: Exception) -> None:
         return
     items: dict[object, Exception] = getattr(error, "errors", None) or {None: error}
     for one in list(items.values())[:ERRORS_SHOWN_MAX]:
-        print(f"sparklog: {one}", file=sys.stderr)
+        print(f"sparklog: {terminal(str(one))}", file=sys.stderr)
     if len(items) > ERRORS_SHOWN_MAX:
         print(f"sparklog: and {len(items) - ERRORS_SHOWN_MAX} more", file=sys.stderr)
 

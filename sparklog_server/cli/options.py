@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from sparklog import escapes
 from sparklog_server.cli.reachable import no_broker, refused_by, wait_for_broker
 from sparklog_server.cli.setting_names import client_keys, profile_names
 
@@ -291,7 +292,7 @@ def json_text(value: object) -> str:
     """One line of JSON; bytes that are not UTF-8 are an object, `{"base64": "…"}`."""
     from json import dumps  # most commands print tables
 
-    return dumps(value, ensure_ascii=False, default=json_content) + "\n"
+    return escapes.json_text(dumps(value, ensure_ascii=False, default=json_content)) + "\n"
 
 
 def print_json(value: object) -> None:
@@ -315,9 +316,7 @@ def print_table(
         report(empty)
         return
     if not sys.stdout.isatty():
-        sys.stdout.write(
-            "".join("\t".join("" if value is None else str(value) for value in row) + "\n" for row in rows)
-        )
+        sys.stdout.write("".join("\t".join(map(escapes.cell, row)) + "\n" for row in rows))
         return
     from shutil import get_terminal_size
 
@@ -326,7 +325,7 @@ def print_table(
 
     from sparklog_server.cli.tables import Column, table_of
 
-    told = [["-" if value is None else str(value) for value in row] for row in rows]
+    told = [["-" if value is None else escapes.cell(value) for value in row] for row in rows]
     table = table_of(
         [
             Column(
@@ -347,15 +346,22 @@ def print_table(
             console.print(Text(line, styles.get(number, "")), soft_wrap=True)
 
 
+def print_line(*cells: object, is_error: bool = False) -> None:
+    """A line with tabs between its cells. Commands print texts of the cluster by this, `print_table` and
+    `print_json` only: they escape what would act on a terminal, or begin another cell or line.
+    """
+    click.echo("\t".join(map(escapes.cell, cells)), err=is_error)
+
+
 def report(text: str, *, is_trial: bool = False) -> None:
     """A line on stderr: what was done, or that there is nothing to print. A trial did nothing."""
-    click.echo("valid; nothing was changed" if is_trial else text, err=True)
+    print_line("valid; nothing was changed" if is_trial else text, is_error=True)
 
 
 def say(text: str) -> None:
     """A remark on stderr, only if the output goes to a terminal."""
     if sys.stdout.isatty():
-        click.echo(text, err=True)
+        print_line(text, is_error=True)
 
 
 def bytes_text(size_bytes: int | None) -> object:

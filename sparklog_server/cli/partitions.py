@@ -10,6 +10,7 @@ from sparklog_server.cli.options import (
     as_json,
     partitions_named,
     print_json,
+    print_line,
     print_table,
     reaches_cluster,
 )
@@ -75,5 +76,5 @@ def elect(topics: tuple[str, ...], is_all: bool, unclean: bool, is_json: bool) -
             empty="no election is needed",
         )
         for error in errors.values():
-            click.echo(f"sparklog: {error}", err=True)
+            print_line(f"sparklog: {error}", is_error=True)
     return EXIT_FAILURE if errors else 0

@@ -5,6 +5,8 @@ from typing import Final
 
 import click
 
+from sparklog.escapes import terminal
+
 CONNECT_S_MAX: Final = 3.0
 RETRY_S: Final = 0.5
 TOLD_EVERY_S: Final = 10.0
@@ -58,4 +60,4 @@ def wait_for_broker(servers: tuple[str, ...], timeout_ms: int) -> None:
 
 def retrying(servers: str, reason: str) -> None:
     """The line for a broker that does not answer."""
-    click.echo(f"sparklog: broker unreachable, retrying: {servers} ({reason.lower()})", err=True)
+    click.echo(terminal(f"sparklog: broker unreachable, retrying: {servers} ({reason.lower()})"), err=True)

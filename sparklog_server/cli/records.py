@@ -5,7 +5,14 @@ from typing import TYPE_CHECKING
 import click
 
 from sparklog_server.cli.cluster_names import topic_names
-from sparklog_server.cli.options import admin, as_json, print_json, print_table, reaches_cluster
+from sparklog_server.cli.options import (
+    admin,
+    as_json,
+    print_json,
+    print_line,
+    print_table,
+    reaches_cluster,
+)
 
 if TYPE_CHECKING:
     from typing import IO
@@ -87,7 +94,7 @@ def delete_records(
         [[at.topic, at.partition, offset] for at, offset in begins.items()],
     )
     for error in errors.values():
-        click.echo(f"sparklog: {error}", err=True)
+        print_line(f"sparklog: {error}", is_error=True)
     return EXIT_FAILURE if errors else 0
 
 

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import click
 
+from sparklog.escapes import cell, terminal
 from sparklog_server.cli.options import (
     absent,
     admin,
     as_json,
     client_settings,
     json_content,
+    json_text,
     print_table,
     reaches_cluster,
 )
@@ -277,12 +279,13 @@ def _result(connection: "duckdb.DuckDBPyConnection", query: str) -> tuple[list[s
 def _print(names: Sequence[str], rows: Rows, output: Output) -> None:
     if output == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(names)
-        writer.writerows([_text(value) for value in row] for row in rows)
+        shown = terminal if sys.stdout.isatty() else str  # csv quotes a newline, and keeps every character
+        writer.writerow([shown(name) for name in names])
+        writer.writerows([shown(_text(value)) for value in row] for row in rows)
     elif output == "json":
         for row in rows:
             told = {name: _plain(value) for name, value in zip(names, row, strict=True)}
-            sys.stdout.write(json.dumps(told, ensure_ascii=False) + "\n")
+            sys.stdout.write(json_text(told))
     elif sys.stdout.isatty():
         found = [[None if value is None else _text(value) for value in row] for row in islice(rows, ROWS_MAX)]
         print_table(names, found)
@@ -290,7 +293,7 @@ def _print(names: Sequence[str], rows: Rows, output: Output) -> None:
             click.echo(f"more than {ROWS_MAX} rows: see all with --csv or --json", err=True)
     else:
         for row in rows:
-            sys.stdout.write("\t".join(_text(value) for value in row) + "\n")
+            sys.stdout.write("\t".join(cell(_text(value)) for value in row) + "\n")
 
 
 def _text(value: object) -> str:

@@ -10,6 +10,7 @@ from sparklog_server.cli.options import (
     bytes_text,
     client_settings,
     print_json,
+    print_line,
     print_table,
     reaches_cluster,
 )
@@ -100,22 +101,27 @@ def _print_screen(told: "Status") -> None:
             [[inert_name(one.group), *one[1:]] for one in told.groups[:GROUPS]],
         )
         if len(told.groups) > GROUPS:
-            click.echo(f"and {len(told.groups) - GROUPS} more groups: sparklog groups describe")
+            print_line(f"and {len(told.groups) - GROUPS} more groups: sparklog groups describe")
     for address, page in told.pages.items():
         if page.events:
-            click.secho(f"last events of {address}", bold=True)
+            click.secho(f"last events of {inert_name(str(address))}", bold=True)
         for line in page.events:
-            click.echo(line)
+            print_line(line)
     for note in told.notes:
         click.secho(inert_name(note), dim=True)
 
 
 def _print_lines(told: "Status") -> None:
     counts = told.counts
-    click.echo(
-        f"cluster\tid={told.cluster_id}\tbrokers={len(told.brokers)}\ttopics={counts.topics}"
-        f"\tpartitions={counts.partitions}\toffline={counts.offline}"
-        f"\tunder_replicated={counts.under_replicated}\tlag={told.lag}"
+    print_line(
+        "cluster",
+        f"id={told.cluster_id}",
+        f"brokers={len(told.brokers)}",
+        f"topics={counts.topics}",
+        f"partitions={counts.partitions}",
+        f"offline={counts.offline}",
+        f"under_replicated={counts.under_replicated}",
+        f"lag={told.lag}",
     )
     brokers: list[list[object]] = []
     for row in told.brokers:

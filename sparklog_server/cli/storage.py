@@ -10,6 +10,7 @@ from sparklog_server.cli.options import (
     listed,
     partitions_named,
     print_json,
+    print_line,
     print_table,
     reaches_cluster,
     report,
@@ -71,11 +72,11 @@ def describe(nodes: tuple[int, ...], topics: tuple[str, ...], is_json: bool) -> 
         return 1 if any(one.error for one in dirs) else 0
     for one in dirs:
         space = (
-            ""
+            ()
             if one.total_bytes < 0
-            else f"\tusable={bytes_text(one.usable_bytes)}\ttotal={bytes_text(one.total_bytes)}"
+            else (f"usable={bytes_text(one.usable_bytes)}", f"total={bytes_text(one.total_bytes)}")
         )
-        click.echo(f"broker={one.node_id}\t{one.path}\t{one.error or 'online'}{space}")
+        print_line(f"broker={one.node_id}", one.path, one.error or "online", *space)
         rows = [
             [
                 at.topic,

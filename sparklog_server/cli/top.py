@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from sparklog_server.cli.options import as_json, client_settings, print_json, reaches_cluster
+from sparklog_server.cli.options import (
+    as_json,
+    client_settings,
+    print_json,
+    print_line,
+    reaches_cluster,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -274,7 +280,7 @@ def _print_once(figures: "Figures", *, is_json: bool) -> None:
     from sparklog_server.console.shown import inert_name
 
     def line(*cells: object) -> None:
-        click.echo("\t".join("" if cell is None else inert_name(str(_plain(cell))) for cell in cells))
+        print_line(*(None if cell is None else inert_name(str(_plain(cell))) for cell in cells))
 
     line(
         "cluster",

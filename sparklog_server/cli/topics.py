@@ -13,6 +13,7 @@ from sparklog_server.cli.options import (
     listed,
     pairs,
     print_json,
+    print_line,
     print_table,
     reaches_cluster,
     report,
@@ -177,7 +178,8 @@ def describe(
         return
     for topic in described.values():
         own = " ".join(f"{key}={value}" for key, value in _set_on_topic(configs[topic.name]).items())
-        click.echo(f"{topic.name}\tid={_id_text(topic)}\tpartitions={len(topic.partitions)}\t{own}".rstrip())
+        own_cells = [own] if own else []
+        print_line(topic.name, f"id={_id_text(topic)}", f"partitions={len(topic.partitions)}", *own_cells)
         rows = [
             [
                 p.partition,

@@ -7,6 +7,8 @@ from typing import Any, TextIO, TypeVar, cast
 
 import click
 
+from sparklog.escapes import terminal
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _CLEAR = "\x1b[H\x1b[2J\x1b[3J"
@@ -49,7 +51,7 @@ def _repeat(run: Callable[[], object], watch_s: float) -> int:
                 if is_first or isinstance(error, BrokenPipeError | click.UsageError):
                     raise
                 text = error.format_message() if isinstance(error, click.ClickException) else str(error)
-                click.echo(f"sparklog: {text}", err=True)
+                click.echo(f"sparklog: {terminal(text)}", err=True)
             is_first = False
             if not shown.isatty():
                 shown.write("\n")

@@ -7,6 +7,8 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from sparklog import escapes
+
 Form = Literal["auto", "json", "avro", "protobuf", "text", "hex"]
 FORMS: Final[tuple[Form, ...]] = ("auto", "json", "avro", "protobuf", "text", "hex")
 
@@ -15,14 +17,6 @@ INDENTED_BYTES_MAX: Final = 32 << 20
 """The indent of each element grows with its depth: their product bounds the size of the result."""
 NAME_CHARACTERS_MAX: Final = 300
 _HEX_PER_LINE: Final = 16
-
-# Controls (C0, C1), soft hyphen, marks and overrides of direction, invisible and zero-width characters, line
-# and paragraph separators, interlinear annotations, tags, and lone surrogates.
-_ACTING: Final = re.compile(
-    "[\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
-    "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
-)
-_ACTING_IN_LINES: Final = re.compile(_ACTING.pattern.replace("\x00-\x1f", "\x00-\x08\x0b-\x1f"))
 
 _STRINGS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
@@ -44,7 +38,7 @@ def inert(text: str, *, has_lines: bool = False) -> str:
     r"""The text with `\x1b` or `\u202e` in place of each character that could act instead of being seen;
     `has_lines` keeps line feeds and tabs.
     """
-    return (_ACTING_IN_LINES if has_lines else _ACTING).sub(_escaped, text)
+    return escapes.lines(text) if has_lines else escapes.terminal(text)
 
 
 def inert_name(text: str) -> str:
@@ -120,7 +114,7 @@ def _plain(content: bytes, limit: int, *, is_forced: bool = False) -> Shown:
     if not is_forced:
         # A character that the cut has split is at the end.
         body = text[:-4] if len(head) < len(content) else text
-        if "\ufffd" in body or len(_ACTING_IN_LINES.findall(body)) * 4 > len(body):
+        if "\ufffd" in body or len(escapes.ACTING_IN_LINES.findall(body)) * 4 > len(body):
             return _hex(content, limit)
     return _cut("text", text, len(content), limit, is_cut=len(head) < len(content))
 
@@ -138,10 +132,3 @@ def _hex(content: bytes, limit: int) -> Shown:
 
 def _cut(form: str, text: str, size: int, limit: int, *, is_cut: bool = False) -> Shown:
     return Shown(form, inert(text[:limit], has_lines=True), size, is_cut or len(text) > limit)
-
-
-def _escaped(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    if code < 0x100:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

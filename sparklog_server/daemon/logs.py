@@ -14,6 +14,7 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Final, TextIO
 
+from sparklog import escapes
 from sparklog_server.daemon.line_bounds import Line, LineBounds
 from sparklog_server.loggers import EVENTS, INFO, Event, Loggers
 
@@ -140,9 +141,7 @@ def _text_of(event: str, fields: dict[str, object]) -> str:
 
 def _value(value: object) -> str:
     """A value of a text line; one with a space, a quote or a character that is not printable is quoted."""
-    text = str(value)
-    is_plain = text.isprintable() and not any(character in text for character in " \"'=")
-    return text if text and is_plain else _bounded(repr(text), 2 * VALUE_CHARS_MAX)
+    return _bounded(escapes.log_value(str(value)), 2 * VALUE_CHARS_MAX)
 
 
 def _inert(value: object) -> object:

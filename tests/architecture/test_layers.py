@@ -16,7 +16,7 @@ from tests.architecture.source_tree import Import, Module, imports_of, modules
 # The protocol package, upper rows first. `effects` names the pieces of a frame, which the codec gives out: so
 # it stands above `wire`.
 SPARKLOG_ROWS = (
-    ({"model", "kernels", "errors", "durations"},),
+    ({"model", "kernels", "errors", "durations", "escapes"},),
     ({"tls"},),
     ({"effects"},),
     ({"wire"},),

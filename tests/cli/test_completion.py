@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sparklog import Admin, TopicPartition
 from sparklog.local_broker import EmbeddedBroker
 from sparklog_server.cli.main import main, sparklog
 from tests.cli.conftest import PROGRAM, Tell
@@ -59,6 +60,10 @@ def test_topics_are_offered_by_the_cluster_and_none_without_it(
     tell("topics", "create", f"{topic}-offered")
     monkeypatch.setenv("SPARKLOG_BOOTSTRAP_SERVER", shared_broker.bootstrap_servers)
     assert completed("consume", f"{topic}-o") == [f"{topic}-offered"]
+    with Admin(bootstrap_servers=shared_broker.bootstrap_servers) as admin:
+        for group in ("", "$(reboot)", "`reboot`", ";reboot", "\nplain,x", " x", "*", "'", "\x1b[2J"):
+            admin.alter_group_offsets(f"{topic}-g{group}", {TopicPartition(f"{topic}-offered", 0): 0})
+    assert completed("groups", "describe", f"{topic}-") == [f"{topic}-g"]
     monkeypatch.setenv("SPARKLOG_BOOTSTRAP_SERVER", "127.0.0.1:1")
     assert completed("consume", f"{topic}-o") == []
 

@@ -47,6 +47,16 @@ def test_a_line_that_repeats_is_held_back_and_counted(lines: Callable[[], list[s
     ]
 
 
+def test_what_a_broker_says_is_one_line_and_does_not_act(lines: Callable[[], list[str]]) -> None:
+    reports = Reports("me")
+    reports.failed("b:1", "\x1b]0;owned\x07\nforged\u202e\u200b", NOW, was_ready=False)
+    reports.rebalanced("assigned", "g\x9b2J", "t-0\u3164", NOW)
+    assert lines() == [
+        r"connection_failed broker=b:1 reason=\x1b]0;owned\x07 forged\u202e\u200b client_id=me",
+        r"partitions_assigned group=g\x9b2J partitions=t-0\u3164 client_id=me",
+    ]
+
+
 def test_a_client_without_brokers_says_so_within_five_seconds_and_again(
     lines: Callable[[], list[str]],
 ) -> None:

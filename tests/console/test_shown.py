@@ -17,7 +17,7 @@ MIB = 1 << 20
         ("abc\u202edcba", r"abc\u202edcba"),
         ("\u2066x\u2069", r"\u2066x\u2069"),
         ("\u200bzero", r"\u200bzero"),
-        ("two\nlines", r"two\x0alines"),
+        ("two\nlines", r"two\nlines"),
         ("tag\U000e0041", r"tag\U000e0041"),
         ("\ufeffbom", r"\ufeffbom"),
         ("half\ud83d", r"half\ud83d"),

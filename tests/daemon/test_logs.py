@@ -6,9 +6,10 @@ from datetime import datetime
 
 import pytest
 
+from sparklog import escapes
 from sparklog_server.daemon.line_bounds import BURST, REMEMBERED_MAX, REPEAT_NS, Line, LineBounds
 from sparklog_server.daemon.logs import VALUE_CHARS_MAX, TraceLog
-from sparklog_server.loggers import DEBUG, ERROR, EVENTS
+from sparklog_server.loggers import DEBUG, ERROR, EVENTS, TRACE
 
 SECOND_NS = 1_000_000_000
 HOSTILE = (
@@ -85,6 +86,19 @@ def test_what_a_peer_sent_is_one_line_of_printable_characters_and_of_bounded_len
     assert len(first) < 13 * VALUE_CHARS_MAX
     told = json.loads(first if is_json else audit)["reason"]
     assert told == value or (told.startswith(value[:VALUE_CHARS_MAX]) and len(value) > VALUE_CHARS_MAX)
+
+
+@pytest.mark.parametrize("is_json", [False, True])
+def test_every_event_shows_hostile_names_on_one_line(*, is_json: bool) -> None:
+    hostile = "a\nforged event=x\x1b]0;owned\x07\x9b2J\u202egnp\u200b\u3164\u034f\U000e0041\ud800"
+    for event in EVENTS:
+        written = Written(is_json=is_json)
+        written.log.loggers.set("root", TRACE)
+        written.log.trace(event, name=hostile, reason=hostile)
+        line, *more = written.raw
+        assert more == []
+        assert escapes.terminal(line) == line
+        assert not is_json or json.loads(line)["reason"] == hostile
 
 
 def test_a_level_keeps_lines_out_and_lets_others_in() -> None:

@@ -22,7 +22,7 @@ from sparklog_server.broker.dispatch_transactions import TRANSACTIONS
 from sparklog_server.broker.handlers.telemetry import TELEMETRY
 from sparklog_server.cli.main import main
 
-MODULES_MAX = 412
+MODULES_MAX = 413
 LATER = (
     "asyncio",
     "h11",
