@@ -17,7 +17,6 @@ except ImportError:
     sys.exit("sparklog: the command line needs the server extra: pip install 'sparklog[server]'")
 
 from sparklog import __version__
-from sparklog.escapes import lines, terminal
 
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
@@ -274,6 +273,8 @@ def main(arguments: list[str] | None = None) -> int:
         # With standalone_mode off, click returns the command's return value: its exit code, or None.
         return sparklog.main(arguments, prog_name="sparklog", standalone_mode=False) or 0
     except click.ClickException as error:
+        from sparklog.escapes import lines  # the help needs neither this nor a command
+
         told = io.StringIO()
         error.show(told)
         sys.stderr.write(lines(told.getvalue()))
@@ -306,6 +307,8 @@ def _tell(error: Exception) -> None:
             file=sys.stderr,
         )
         return
+    from sparklog.escapes import terminal
+
     items: dict[object, Exception] = getattr(error, "errors", None) or {None: error}
     for one in list(items.values())[:ERRORS_SHOWN_MAX]:
         print(f"sparklog: {terminal(str(one))}", file=sys.stderr)

@@ -253,7 +253,7 @@ def test_many_names_are_counted_and_hostile_ones_inert() -> None:
     nasty = "\x1b[31m\u202et\t"
     facts = WELL._replace(topics=tuple(topic(partition(-1, ()), name=f"{nasty}{n}") for n in range(9)))
     (one,) = wrong(facts)
-    assert one.found.startswith("9 partitions have no leader: \\x1b[31m\\u202et\\x090-0, ")
+    assert one.found.startswith("9 partitions have no leader: \\x1b[31m\\u202et\\t0-0, ")
     assert one.found.endswith(" and 4 more")
     assert re.search("[\x00-\x1f\u202e]", "".join(one)) is None
 
