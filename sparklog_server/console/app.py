@@ -29,6 +29,7 @@ from sparklog_server.console.pages import (
     records,
     settings,
     topic,
+    topic_access,
     topics,
     transactions,
     users,
@@ -37,8 +38,21 @@ from sparklog_server.console.rendering import STATIC, templates
 
 LOOPBACK_HOSTS: Final = ("localhost", "127.0.0.1", "[::1]")
 _PAGES: Final = (
-    *(overview, topics, topic, records, live, groups, transactions, quotas, users, acls, settings, quorum),
-    login,
+    *(
+        overview,
+        topics,
+        topic,
+        topic_access,
+        records,
+        live,
+        groups,
+        transactions,
+        quotas,
+        users,
+        acls,
+        settings,
+    ),
+    *(quorum, login),
 )
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "

@@ -4,12 +4,15 @@ get(path, page), post(path, action) ─► session of the cookie, or /login ─�
                                                                             └─► error as a page
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from difflib import get_close_matches
+from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeVar
-from urllib.parse import parse_qs, urlencode
+from urllib.parse import parse_qs, quote, urlencode
 
 import anyio
 import click
+from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -27,7 +30,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 BODY_BYTES_MAX: Final = 4 << 20
-FIELDS_MAX: Final = 5_000
+FIELDS_MAX: Final = 10_000
+NAMES_MAX: Final = 10_000
+"""Names that are compared with one that does not exist."""
+NAME_LENGTH_MAX: Final = 249
+NEAR_MAX: Final = 3
 DIGITS_MAX: Final = 19
 """Of a number in a form or an address: those of 2^63."""
 TAILS_MAX: Final = 10
@@ -43,8 +50,49 @@ _NOT_FOUND: Final = (
 )
 
 
+_OF_FIELDS: Final[Mapping[ErrorCode, tuple[str, ...]]] = {
+    ErrorCode.TOPIC_ALREADY_EXISTS: ("name",),
+    ErrorCode.INVALID_TOPIC_EXCEPTION: ("name",),
+    ErrorCode.INVALID_PARTITIONS: ("partitions", "count"),
+    ErrorCode.INVALID_REPLICATION_FACTOR: ("replication",),
+}
+"""The fields that a broker's error is about, those first that are likelier."""
+
+
 class Refused(ValueError):
-    """A request that cannot be done as it is, with the reason in words."""
+    """A request that cannot be done as it is: the reason in words, the field of the form that it is about, if
+    it is about one, and the HTTP status.
+    """
+
+    def __init__(self, text: str, field: str = "", status: int = 400) -> None:
+        super().__init__(text)
+        self.field = field
+        self.status = status
+
+
+class Absent(SparklogError):
+    """A name that the cluster does not have. `address` and a name are a page of the console."""
+
+    def __init__(self, kind: str, name: str, existing: Iterable[str], address: str) -> None:
+        super().__init__(f"there is no {kind} {name!r}")
+        self.near = {one: address + quote(one, safe="") for one in near(name, existing)}
+
+
+_OF_NO_FORM: Final = (Absent, AuthenticationFailed, ClusterAway, RequestTimeout, UnknownTopic)
+
+
+def near(name: str, existing: Iterable[str]) -> list[str]:
+    """Names that are like one that was typed, those first that are most alike."""
+    if len(name) > NAME_LENGTH_MAX:
+        return []
+    known = [one for one in islice(existing, NAMES_MAX) if abs(len(one) - len(name)) <= len(name)]
+    return get_close_matches(name, known, n=NEAR_MAX, cutoff=0.7)
+
+
+def absent(kind: str, name: str, existing: Iterable[str]) -> str:
+    """`there is no topic 'ordrs'; did you mean 'orders'?`"""
+    like = " or ".join(map(repr, near(name, existing)))
+    return f"there is no {kind} {name!r}" + (f"; did you mean {like}?" if like else "")
 
 
 class Console:
@@ -104,6 +152,9 @@ class Ask:
         self.session_id = session_id
         self._session = session
         self.form: dict[str, list[str]] = {}
+        self.problems: dict[str, str] = {}
+        """What is wrong with a form, by field; by the empty text what is about none."""
+        self._status = 200
 
     @property
     def session(self) -> Session:
@@ -154,30 +205,39 @@ class Ask:
         """As `either`; Refused if it is empty."""
         text = self.either(name)
         if not text:
-            raise Refused(f"{what} is empty")
+            raise Refused(f"{what} is empty", name)
         return text
+
+    def wrong(self, error: Exception) -> None:
+        """Have the page show an error beside the field of the form that it is about."""
+        self.problems.setdefault(_field_of(error, self.form), _told(error))
+        self._status = _status_of(error)
 
     # -- answers ---------------------------------------------------------------------------------------------
 
-    def page(self, template: str, status: int = 200, **context: object) -> Response:
-        """A page from a template."""
+    def page(self, template: str, status: int | None = None, **context: object) -> Response:
+        """A page from a template; its forms have what was sent, and beside it what is wrong."""
         console = self.console
         note_cookie = self.request.cookies.get(console.note_cookie, "")
-        html = (
-            templates()
-            .get_template(template)
-            .render(
-                csrf=console.sessions.csrf_token(self.session_id),
-                may_change=self.may_change,
-                needs_login=console.needs_login,
-                user=None if self._session is None else self._session.user,
-                servers=", ".join(console.target.servers),
-                path=self.request.url.path,
-                note=console.sessions.read_note(note_cookie) if note_cookie else None,
-                **context,
-            )
-        )
-        response = HTMLResponse(html, status, headers=_PRIVATE)
+        shown = {
+            "csrf": console.sessions.csrf_token(self.session_id),
+            "may_change": self.may_change,
+            "needs_login": console.needs_login,
+            "user": None if self._session is None else self._session.user,
+            "servers": ", ".join(console.target.servers),
+            "path": self.request.url.path,
+            "note": console.sessions.read_note(note_cookie) if note_cookie else None,
+            "given": self.field,
+            "problems": self.problems,
+            **context,
+        }
+        html = templates().get_template(template).render(shown)
+        placed = {field for field in self.problems if field and f'id="w-{field}"' in html}
+        if placed < self.problems.keys() - {""}:  # the page has no such field: the error goes to its head
+            rest = " ".join(text for field, text in self.problems.items() if field not in placed)
+            shown["problems"] = {"": rest, **{field: self.problems[field] for field in placed}}
+            html = templates().get_template(template).render(shown)
+        response = HTMLResponse(html, self._status if status is None else status, headers=_PRIVATE)
         if note_cookie:
             response.delete_cookie(console.note_cookie)
         return response
@@ -191,7 +251,7 @@ class Ask:
 
     def failed(self, status: int, title: str, text: str) -> Response:
         """A page with an error."""
-        return self.page("error.html", status, title=title, text=text)
+        return self.page("error.html", status, title=title, text=text, near={})
 
 
 Page = Callable[[Ask], Awaitable[Response]]
@@ -206,8 +266,11 @@ def get(path: str, page: Page, *, is_open: bool = False) -> Route:
     return Route(path, endpoint, methods=["GET"])
 
 
-def post(path: str, action: Page, *, is_open: bool = False) -> Route:
-    """A change: its form carries the session's token. None but an open one exists in read-only mode."""
+def post(path: str, action: Page, *, form: Page | None = None, is_open: bool = False) -> Route:
+    """A change: its form carries the session's token. None but an open one exists in read-only mode.
+    `form` is the page with the form: it is shown again, as it was sent, with the reason if the change is
+    refused.
+    """
 
     async def endpoint(request: Request) -> Response:
         async def act(ask: Ask) -> Response:
@@ -219,7 +282,13 @@ def post(path: str, action: Page, *, is_open: bool = False) -> Route:
                     "The form has expired",
                     "It belongs to another session of the console. Go back, reload the page, send it again.",
                 )
-            return await action(ask)
+            try:
+                return await action(ask)
+            except (SparklogError, click.ClickException, Refused) as error:
+                if form is None or isinstance(error, _OF_NO_FORM):
+                    raise
+                ask.wrong(error)
+                return await form(ask)
 
         return await _served(request, act, is_open=is_open)
 
@@ -275,17 +344,56 @@ async def _answered(ask: Ask, page: Page) -> Response:
     except RequestTimeout as error:
         return ask.failed(504, "The cluster did not answer in time", str(error))
     except UnknownTopic as error:
-        return ask.failed(404, "Not found", str(error))
+        return await _without_topic(ask, error)
+    except Absent as error:
+        return ask.page("error.html", 404, title="Not found", text=str(error), near=error.near)
     except BrokerError as error:
-        return ask.failed(status_of(error), "The cluster refused", str(error))
+        return ask.failed(_status_of(error), "The cluster refused", str(error))
     except click.ClickException as error:
         return ask.failed(400, "This cannot be done", error.format_message())
     except (SparklogError, Refused) as error:
         return ask.failed(400, "This cannot be done", str(error))
 
 
-def status_of(error: BrokerError) -> int:
-    """The HTTP status of a broker's error."""
+async def _without_topic(ask: Ask, error: UnknownTopic) -> Response:
+    name = ask.request.path_params.get("topic", "")
+    try:
+        existing = await ask.cluster.topics() if name else {}
+    except SparklogError:  # names are optional
+        existing = {}
+    if not name or name in existing:
+        return ask.failed(404, "Not found", str(error))
+    told = await to_thread.run_sync(Absent, "topic", name, existing, "/topics/")
+    return ask.page("error.html", 404, title="Not found", text=str(told), near=told.near)
+
+
+def _told(error: Exception) -> str:
+    """The text of an error; click's without the name of the field beside which it stands."""
+    return error.message if isinstance(error, click.ClickException) else str(error)
+
+
+def _field_of(error: Exception, form: Mapping[str, list[str]]) -> str:
+    """The field that an error is about, or empty text."""
+    if isinstance(error, Refused):
+        return error.field
+    if isinstance(error, click.BadParameter) and isinstance(error.param_hint, str):
+        return error.param_hint.lower()
+    if not isinstance(error, BrokerError):
+        return ""
+    settings = [
+        one for one in form if one.startswith("config.") and one.removeprefix("config.") in str(error)
+    ]
+    if form.get("act") == ["set"] and form.get("key", [""])[0] in str(error):
+        settings.append("value")
+    likely = (*sorted(settings, key=len, reverse=True), *_OF_FIELDS.get(error.code, ()))
+    return next((one for one in likely if one in form), "")
+
+
+def _status_of(error: Exception) -> int:
+    if isinstance(error, Refused):
+        return error.status
+    if not isinstance(error, BrokerError):
+        return 400
     if error.code in _NOT_FOUND:
         return 404
     return 403 if error.code.name.endswith("AUTHORIZATION_FAILED") else 400

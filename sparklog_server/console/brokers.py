@@ -28,7 +28,9 @@ class BrokerRow(NamedTuple):
 
 
 class PartitionCounts(NamedTuple):
-    """Counts of the whole cluster."""
+    """Counts of the whole cluster: topics and partitions without internal ones, as lists of topics have them;
+    offline and under-replicated partitions with them, since they stop groups and transactions.
+    """
 
     topics: int
     partitions: int
@@ -76,7 +78,7 @@ def partition_counts(topics: Mapping[str, Topic]) -> PartitionCounts:
     partitions = [partition for topic in topics.values() for partition in topic.partitions]
     return PartitionCounts(
         sum(not topic.is_internal for topic in topics.values()),
-        len(partitions),
+        sum(len(topic.partitions) for topic in topics.values() if not topic.is_internal),
         sum(partition.leader < 0 for partition in partitions),
         sum(partition.is_under_replicated for partition in partitions),
     )

@@ -1,8 +1,11 @@
-"""Reading a part of a topic: from a position on, or its newest records, with bounds on time, records and
+"""Reading a part of a topic: forward from a position, or back from one, within bounds on time, records and
 bytes.
+
+A page shows a span of each partition, `[first, limit)`. Older records lie before `first`, newer ones from
+`limit` on, so that pages follow each other over all partitions without a gap.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from time import monotonic
 from typing import Final, NamedTuple
 
@@ -23,39 +26,60 @@ BYTES_MAX: Final = 8 << 20
 _FETCH_BYTES: Final = 4 << 20
 _POLL_MS: Final = 200
 
+Offsets = Mapping[TopicPartition, int]
+
 
 class Wanted(NamedTuple):
-    """What to read. `start` None means the newest records."""
+    """What to read: forward from `start` or `after`, or back from `before`; the newest records without any of
+    them. A partition that such a mapping lacks is read from its begin, or back from its end. Forward reading
+    ends at `until`.
+    """
 
     partitions: Sequence[TopicPartition]
     start: Position | None
     limit: int
     selection: Filter | None = None
     isolation: IsolationLevel = "read_uncommitted"
+    after: Offsets | None = None
+    before: Offsets | None = None
+    until: Offsets | None = None
 
 
 class Found(NamedTuple):
-    """The records in the order of a page: newest first for the newest, else oldest first. `scanned` were
-    looked at; `reached` is the offset at which each partition was left, `begins` and `ends` are those of the
-    logs.
+    """The records in the order of a page: oldest first if it was read forward, else newest first. `scanned`
+    were looked at; `first` and `limit` are the span of each partition that the page shows, `begins` and
+    `ends` those of the logs. `is_whole` unless a bound ended the reading.
     """
 
     records: list[ConsumerRecord]
     scanned: int
-    reached: dict[TopicPartition, int]
+    first: dict[TopicPartition, int]
+    limit: dict[TopicPartition, int]
     begins: dict[TopicPartition, int]
     ends: dict[TopicPartition, int]
     is_whole: bool
+
+    @property
+    def has_older(self) -> bool:
+        """Whether there are records before the page."""
+        return any(self.first[at] > self.begins[at] for at in self.first)
+
+    @property
+    def has_newer(self) -> bool:
+        """Whether there are records after the page."""
+        return any(self.limit[at] < self.ends[at] for at in self.limit)
 
 
 def read(admin: Admin, settings: ClientSettings, wanted: Wanted) -> Found:
     """Read as much as the bounds allow, up to the ends of the logs as they are now."""
     begins = _offsets(admin, wanted, EARLIEST)
     ends = _offsets(admin, wanted, LATEST)
-    starts = _starts(admin, wanted, begins, ends)
-    reading = {at for at in starts if starts[at] < ends[at]}
-    is_newest = wanted.start is None
+    is_back = wanted.start is None and wanted.after is None
+    starts, limits = _span(admin, wanted, begins, ends)
+    reached = dict(starts)
+    reading = {at for at in starts if starts[at] < limits[at]}
     kept: dict[TopicPartition, list[ConsumerRecord]] = {at: [] for at in starts}
+    trimmed: set[TopicPartition] = set()
     scanned, size = 0, 0
     with Consumer.from_settings(_reader(settings, wanted.isolation)) as consumer:
         consumer.assign(sorted(reading))
@@ -63,33 +87,53 @@ def read(admin: Admin, settings: ClientSettings, wanted: Wanted) -> Found:
             consumer.seek(at, starts[at])
         until_s = monotonic() + TIME_S_MAX
         while reading and monotonic() < until_s and scanned < SCANNED_MAX:
-            if size >= BYTES_MAX and not is_newest:
+            if size >= BYTES_MAX and not is_back:
                 break
             for record in consumer.poll(_POLL_MS):
                 at = record.topic_partition
-                if at not in reading or record.offset >= ends[at]:
+                if at not in reading or record.offset >= limits[at]:
                     continue
                 scanned += 1
-                starts[at] = record.offset + 1
+                reached[at] = record.offset + 1
                 if wanted.selection is not None and not wanted.selection.selects(record):
                     continue
                 kept[at].append(record)
                 size += _size(record)
-                if is_newest:
+                if is_back:
                     while len(kept[at]) > wanted.limit or (size > BYTES_MAX and len(kept[at]) > 1):
                         size -= _size(kept[at].pop(0))
+                        trimmed.add(at)
                 elif len(kept[at]) >= wanted.limit:
                     reading.discard(at)
                     consumer.pause([at])
             for at in sorted(reading):
-                if (position := consumer.position(at)) >= ends[at]:
-                    starts[at] = position
+                if consumer.position(at) >= limits[at]:
+                    reached[at] = limits[at]
                     reading.discard(at)
                     consumer.pause([at])
-    records = [record for own in kept.values() for record in own]
-    records.sort(key=lambda one: (one.timestamp_ms, one.offset, one.partition), reverse=is_newest)
-    is_whole = all(starts[at] >= ends[at] for at in starts) and (is_newest or len(records) <= wanted.limit)
-    return Found(records[: wanted.limit], scanned, starts, begins, ends, is_whole)
+    records = _merged(kept, wanted.limit, is_back=is_back)
+    first, limit = dict(starts), reached
+    for at, own in kept.items():  # what was not taken is left
+        if is_back:
+            taken = [one.offset for one in records if one.topic_partition == at]
+            if own or at in trimmed:
+                first[at] = min(taken, default=limits[at])
+        elif own:
+            limit[at] = own[0].offset
+    return Found(records, scanned, first, limit, begins, ends, is_whole=not reading)
+
+
+def _merged(
+    kept: dict[TopicPartition, list[ConsumerRecord]], limit: int, *, is_back: bool
+) -> list[ConsumerRecord]:
+    """Take records out of the lists of the partitions, by time and within each partition by offset."""
+    end = -1 if is_back else 0
+    choose = max if is_back else min
+    found: list[ConsumerRecord] = []
+    while len(found) < limit and (heads := [own[end] for own in kept.values() if own]):
+        head = choose(heads, key=lambda one: (one.timestamp_ms, one.offset, one.partition))
+        found.append(kept[head.topic_partition].pop(end))
+    return found
 
 
 def _offsets(admin: Admin, wanted: Wanted, position: int) -> dict[TopicPartition, int]:
@@ -98,15 +142,28 @@ def _offsets(admin: Admin, wanted: Wanted, position: int) -> dict[TopicPartition
     return {at: one.offset for at, one in told.items()}
 
 
-def _starts(
-    admin: Admin, wanted: Wanted, begins: dict[TopicPartition, int], ends: dict[TopicPartition, int]
-) -> dict[TopicPartition, int]:
-    if wanted.start is not None:
-        return offsets_at(admin, list(wanted.partitions), wanted.start)
+def _span(
+    admin: Admin, wanted: Wanted, begins: Offsets, ends: Offsets
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+    """The offsets from which and up to which each partition is read."""
+
+    def within(offsets: Offsets, at: TopicPartition, default: int) -> int:
+        return min(max(offsets.get(at, default), begins[at]), ends[at])
+
+    if wanted.after is not None or wanted.start is not None:
+        until = wanted.until or {}
+        starts: Offsets = wanted.after or {}
+        if wanted.start is not None:
+            starts = offsets_at(admin, list(wanted.partitions), wanted.start)
+        return (
+            {at: within(starts, at, begins[at]) for at in wanted.partitions},
+            {at: within(until, at, ends[at]) for at in wanted.partitions},
+        )
+    limits = {at: within(wanted.before or {}, at, ends[at]) for at in wanted.partitions}
     share = wanted.limit
     if wanted.selection is not None:  # the newest that match may lie far back
         share = max(share, SCANNED_MAX // max(1, len(wanted.partitions)))
-    return {at: max(begins[at], ends[at] - share) for at in wanted.partitions}
+    return {at: max(begins[at], limits[at] - share) for at in wanted.partitions}, limits
 
 
 def _reader(settings: ClientSettings, isolation: IsolationLevel) -> ClientSettings:

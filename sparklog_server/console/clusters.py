@@ -1,9 +1,10 @@
 """The cluster as one identity sees it: blocking calls of the client, in a bounded number of threads."""
 
+import asyncio
 import socket
 from collections.abc import Callable, Iterable, Mapping
 from time import monotonic
-from typing import Final, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -23,6 +24,8 @@ API_TIMEOUT_MS: Final = 8_000
 PROBE_S_MAX: Final = 2.0
 PROBED_AFTER_S: Final = 1.0
 """A cluster that has not answered for this long is tried by a connection: that fails soon if it is away."""
+SOON_S: Final = 0.6
+"""A page waits this long for a part that it had before: a broker that hangs would hold it up for seconds."""
 TOPICS_FRESH_S: Final = 2.0
 """The age up to which a list of topics is shown again: a page of 10 000 topics is asked for often."""
 SASL_DEFAULT: Final = "SCRAM-SHA-512"
@@ -32,6 +35,13 @@ _CREDENTIALS: Final = ("sasl.jaas.config", "sasl.username", "sasl.password")
 
 class ClusterAway(SparklogError):
     """No broker answers."""
+
+
+class Soon(NamedTuple, Generic[T]):
+    """A result and its age in seconds: 0 for one that came in time."""
+
+    result: T
+    age_s: float
 
 
 class Target:
@@ -73,6 +83,11 @@ class Target:
         )
 
 
+def all_topics(admin: Admin) -> dict[str, Topic]:
+    """Every topic by name, internal ones too."""
+    return admin.list_topics(include_internal=True)
+
+
 class Cluster:
     """One identity's way to the cluster. Any number of tasks may call it."""
 
@@ -84,12 +99,39 @@ class Cluster:
         self._addresses = set(settings.bootstrap_servers)
         self._is_closed = False
         self._topics: tuple[float, dict[str, Topic]] | None = None
+        # By the name of a call: the one that runs, and the last result with its time. Any: that of each call.
+        self._running: dict[str, asyncio.Future[Any]] = {}
+        self._last: dict[str, tuple[float, Any]] = {}
 
     async def admin(self, work: "Callable[[Admin], T]") -> T:
         """The result of `work`, in a thread, with a client that no other call uses meanwhile. Raises
         ClusterAway if no broker answers.
         """
-        return await self.run(self._with_admin, work)
+        return await self.run(self.with_admin, work)
+
+    async def soon(self, name: str, work: "Callable[[Admin], T]", without: T | None = None) -> Soon[T]:
+        """As `admin`, within `SOON_S`: if a broker hangs, the last result of the call of this name, or
+        `without` if there is none yet. With neither it waits. One call of a name runs at a time.
+        """
+
+        def ended(running: "asyncio.Future[T]") -> None:
+            if not running.cancelled() and running.exception() is None:
+                self._last[name] = (monotonic(), running.result())
+
+        running: asyncio.Future[T] | None = self._running.get(name)
+        if running is None or running.done():
+            running = asyncio.ensure_future(self.run(self.with_admin, work, waits=False))
+            self._running[name] = running
+            running.add_done_callback(ended)
+        has_other = name in self._last or without is not None
+        await asyncio.wait({running}, timeout=SOON_S if has_other else None)
+        if running.done() and not (has_other and isinstance(running.exception(), RequestTimeout)):
+            return Soon(running.result(), 0.0)
+        if name not in self._last:
+            assert without is not None
+            return Soon(without, 0.0)
+        at_s, last = self._last[name]
+        return Soon(last, monotonic() - at_s)
 
     async def change(self, work: "Callable[[Admin], T]") -> T:
         """As `admin`, for a call that changes the cluster: what was read before is forgotten."""
@@ -97,21 +139,27 @@ class Cluster:
             return await self.admin(work)
         finally:
             self._topics = None
+            self._running.pop("topics", None)
 
-    async def run(self, work: Callable[..., T], *arguments: object) -> T:
-        """The result of a blocking function, in one of the threads. ConnectionFailed becomes ClusterAway."""
+    async def run(self, work: Callable[..., T], *arguments: object, waits: bool = True) -> T:
+        """The result of a blocking function, in one of the threads. ConnectionFailed becomes
+        ClusterAway. Unless it `waits`, a task that is cancelled leaves the function to itself.
+        """
         try:
-            return await anyio.to_thread.run_sync(self._run, work, arguments, limiter=self._limiter)
+            return await anyio.to_thread.run_sync(
+                self._run, work, arguments, limiter=self._limiter, abandon_on_cancel=not waits
+            )
         except ConnectionFailed as error:
             raise ClusterAway(str(error)) from error
 
     async def topics(self) -> dict[str, Topic]:
-        """Every topic by name, internal ones too, at most `TOPICS_FRESH_S` old."""
+        """Every topic by name, internal ones too, at most `TOPICS_FRESH_S` old while the brokers answer."""
         if self._topics is not None and monotonic() < self._topics[0] + TOPICS_FRESH_S:
             return self._topics[1]
-        told = await self.admin(lambda admin: admin.list_topics(include_internal=True))
-        self._topics = (monotonic(), told)
-        return told
+        told = await self.soon("topics", all_topics)
+        if not told.age_s:
+            self._topics = (monotonic(), told.result)
+        return told.result
 
     @property
     def is_closed(self) -> bool:
@@ -151,7 +199,8 @@ class Cluster:
                 reasons.append(f"{server} ({(error.strerror or str(error)).lower()})")
         raise ConnectionFailed(f"no broker at {', '.join(reasons)}")
 
-    def _with_admin(self, work: "Callable[[Admin], T]") -> T:
+    def with_admin(self, work: "Callable[[Admin], T]") -> T:
+        """The result of `work`, with a client that no other call uses meanwhile. It blocks: see `run`."""
         try:
             admin = self._idle.pop()
         except IndexError:  # another thread may take the last one

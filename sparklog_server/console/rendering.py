@@ -12,6 +12,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from sparklog import __version__
+from sparklog_server.console import json_view
 from sparklog_server.console.shown import inert, inert_name
 
 _HERE: Final = Path(__file__).parent
@@ -42,6 +43,9 @@ def templates() -> jinja2.Environment:
         "ago": ago,
         "lines": lines,
         "doc": doc,
+        "dotted": dotted,
+        "tree": json_view.tree,
+        "coloured": json_view.coloured,
     }
     environment.globals["version"] = __version__
     return environment
@@ -62,6 +66,11 @@ def exact(text: object) -> Markup:
 def lines(text: str) -> Markup:
     """Text that `shown` has made inert and cut."""
     return escape(text)
+
+
+def dotted(name: str) -> Markup:
+    """A name that may be broken behind its dots, and nowhere else while it fits."""
+    return Markup(".<wbr>").join(inert_name(name).split("."))
 
 
 def doc(text: str | None) -> Markup:

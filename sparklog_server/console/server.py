@@ -1,5 +1,6 @@
 """The console as a process: it listens, prints a line, and serves until a signal or its parent ends."""
 
+import asyncio
 import os
 import signal
 import socket
@@ -13,6 +14,7 @@ from starlette.types import ASGIApp
 from sparklog.errors import SparklogError
 from sparklog_server.console.ask import Console
 from sparklog_server.console.connections import CONNECTIONS_MAX, HEAD_S, Connection
+from sparklog_server.console.pages.overview import asked
 
 STOP_S_MAX: Final = 3
 _HEADER_BYTES_MAX: Final = 64 << 10
@@ -78,13 +80,12 @@ class _Server(uvicorn.Server):
         print(f"ready console={self._url} pid={os.getpid()}", flush=True)
 
     async def _warm(self) -> None:
-        """Ask for what the first page shows, so that it waits for no import."""
-        if self._console.own is not None:
+        """Ask for what the first page shows, so that it waits for no import, and begin with the samples."""
+        own = self._console.own
+        if own is not None:
+            own.samples.follow(own.cluster, is_endless=True)
             with suppress(SparklogError):
-                await self._console.own.cluster.topics()
-                await self._console.own.cluster.admin(
-                    lambda admin: (admin.describe_cluster(), admin.describe_log_dirs(), admin.list_groups())
-                )
+                await asyncio.gather(*asked(own.cluster))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the tails, which would go on for ever, then the rest."""

@@ -16,7 +16,19 @@ JSON_BYTES_MAX: Final = 2 << 20
 INDENTED_BYTES_MAX: Final = 32 << 20
 """The indent of each element grows with its depth: their product bounds the size of the result."""
 NAME_CHARACTERS_MAX: Final = 300
-_HEX_PER_LINE: Final = 16
+
+# What joins two pictures (UTS #51) or two letters of an Arabic or Indic script, or chooses the look of a
+# picture, is part of a character that is seen.
+_PICTURE: Final = "[\u00a9\u00ae\u203c-\u3299\U0001f000-\U0001faff]"
+_LETTER: Final = "[\u0600-\u06ff\u0750-\u077f\u0900-\u0dff]"
+_JOINERS: Final = "\u200c\u200d\ufe0f"
+_ACTING_OR_JOINING: Final = re.compile(
+    f"(?P<joining>(?<={_PICTURE})(?:\ufe0f?\u200d(?={_PICTURE})|\ufe0f)|(?<={_LETTER})[\u200c\u200d](?={_LETTER}))"
+    f"|{escapes.ACTING_IN_LINES.pattern}"
+)
+_JSON_ESCAPES: Final = re.compile(
+    r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})|\\u([0-9a-fA-F]{4})|\\."
+)
 
 _STRINGS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
@@ -36,9 +48,13 @@ class Shown(NamedTuple):
 
 def inert(text: str, *, has_lines: bool = False) -> str:
     r"""The text with `\x1b` or `\u202e` in place of each character that could act instead of being seen;
-    `has_lines` keeps line feeds and tabs.
+    `has_lines` is for a value: it keeps line feeds, tabs, and joiners within pictures and words.
     """
-    return escapes.lines(text) if has_lines else escapes.terminal(text)
+    if not has_lines:
+        return escapes.terminal(text)
+    if any(joiner in text for joiner in _JOINERS):
+        return _ACTING_OR_JOINING.sub(lambda found: found["joining"] or escapes.lines(found[0]), text)
+    return escapes.lines(text)
 
 
 def inert_name(text: str) -> str:
@@ -70,20 +86,24 @@ def shown(
                 text = pretty(text.encode("utf-8", "replace"), is_compact=True)
             return _cut(name, text, size, limit)
         except ValueError as error:
-            return _plain(content, limit)._replace(
+            return _plain(content, limit, is_compact=is_compact)._replace(
                 problem=f"not as the schema says: {inert_name(str(error))}"
             )
     if form in ("avro", "protobuf"):
-        return _plain(content, limit)._replace(problem="no schema is given: sparklog console --schema")
+        return _plain(content, limit, is_compact=is_compact)._replace(
+            problem="no schema is given: sparklog console --schema"
+        )
     if form == "json" or (form == "auto" and content[:1] in (b"{", b"[")):
         try:
-            return _cut("json", pretty(content, is_compact=is_compact), size, limit)
+            return _cut("json", readable(pretty(content, is_compact=is_compact)), size, limit)
         except ValueError as error:
             if form == "json":
-                return _plain(content, limit)._replace(problem=f"not JSON: {inert_name(str(error))}")
+                return _plain(content, limit, is_compact=is_compact)._replace(
+                    problem=f"not JSON: {inert_name(str(error))}"
+                )
     if form == "hex":
-        return _hex(content, limit)
-    return _plain(content, limit, is_forced=form == "text")
+        return _hex(content, limit, is_compact=is_compact)
+    return _plain(content, limit, is_forced=form == "text", is_compact=is_compact)
 
 
 def pretty(content: bytes, *, is_compact: bool = False) -> str:
@@ -101,13 +121,30 @@ def pretty(content: bytes, *, is_compact: bool = False) -> str:
         raise ValueError(str(error)) from None
 
 
+def readable(text: str) -> str:
+    r"""JSON with the characters that it writes as `\\u00eb`, except those that JSON or `inert` writes so."""
+    return _JSON_ESCAPES.sub(_unescaped, text) if "\\u" in text else text
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    if found[1]:
+        code = 0x10000 + ((int(found[1], 16) & 0x3FF) << 10) + (int(found[2], 16) & 0x3FF)
+    elif found[3]:
+        code = int(found[3], 16)
+    else:
+        return found[0]
+    character = chr(code)
+    is_written_so = character in '"\\' or (escapes.ACTING.match(character) and character not in _JOINERS)
+    return found[0] if is_written_so else character
+
+
 def _depth(valid: bytes) -> int:
     """The depth of nesting of JSON that is valid."""
     brackets = _STRINGS.sub(b"", valid).translate(None, _NO_BRACKETS)
     return max(accumulate(1 if one in b"[{" else -1 for one in brackets), default=0)
 
 
-def _plain(content: bytes, limit: int, *, is_forced: bool = False) -> Shown:
+def _plain(content: bytes, limit: int, *, is_compact: bool, is_forced: bool = False) -> Shown:
     """Text if the bytes are UTF-8 and mostly printable, else hex."""
     head = content[: limit * 4 + 4]
     text = head.decode("utf-8", "replace")
@@ -115,19 +152,25 @@ def _plain(content: bytes, limit: int, *, is_forced: bool = False) -> Shown:
         # A character that the cut has split is at the end.
         body = text[:-4] if len(head) < len(content) else text
         if "\ufffd" in body or len(escapes.ACTING_IN_LINES.findall(body)) * 4 > len(body):
-            return _hex(content, limit)
+            return _hex(content, limit, is_compact=is_compact)
     return _cut("text", text, len(content), limit, is_cut=len(head) < len(content))
 
 
-def _hex(content: bytes, limit: int) -> Shown:
-    """Lines of offset, bytes in hexadecimal, and the printable ones."""
-    rows = max(1, limit // 80)
+def _hex(content: bytes, limit: int, *, is_compact: bool) -> Shown:
+    """Lines of offset, bytes in hexadecimal, and the printable ones; compact ones fit into the column of
+    a table and on the screen of a phone.
+    """
+    length, digits = (8, 4) if is_compact else (16, 8)
+    rows = max(1, limit // (5 * length))
     lines = []
-    for at in range(0, min(len(content), rows * _HEX_PER_LINE), _HEX_PER_LINE):
-        part = content[at : at + _HEX_PER_LINE]
+    for at in range(0, min(len(content), rows * length), length):
+        part = content[at : at + length]
         plain = "".join(chr(byte) if 0x20 <= byte < 0x7F else "·" for byte in part)
-        lines.append(f"{at:08x}  {part.hex(' '):<47}  {plain}")
-    return Shown("hex", "\n".join(lines), len(content), len(content) > rows * _HEX_PER_LINE)
+        if is_compact and len(content) <= length:
+            lines.append(f"{part.hex(' ')}  {plain}")
+        else:
+            lines.append(f"{at:0{digits}x}  {part.hex(' '):<{3 * length - 1}}  {plain}")
+    return Shown("hex", "\n".join(lines), len(content), len(content) > rows * length)
 
 
 def _cut(form: str, text: str, size: int, limit: int, *, is_cut: bool = False) -> Shown:

@@ -23,15 +23,34 @@ class Page(HTMLParser):
         super().__init__(convert_charrefs=True)
         self.tags: list[tuple[str, dict[str, str]]] = []
         self._pieces: list[str] = []
+        self._linked: dict[str, str] = {}
+        self._values: dict[str, list[str]] = {}
+        self._choice = ""
+        self._texts: dict[str, str] = {}
         self.feed(html)
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, {name: value or "" for name, value in attrs}))
-        self._pieces.append(" ")
+        if tag != "wbr":
+            self._pieces.append(" ")
+        told = self.tags[-1][1]
+        if tag == "input":
+            self._values.setdefault(told.get("name", ""), []).append(told.get("value", ""))
+        if tag == "select":
+            self._choice = told.get("name", "")
 
     def handle_data(self, data: str) -> None:
         self._pieces.append(data)
+        tag, attributes = self.tags[-1] if self.tags else ("", {})
+        if tag == "textarea":
+            self._values.setdefault(attributes["name"], []).append(data)
+        if tag == "option" and "selected" in attributes:
+            self._values.setdefault(self._choice, []).append(data)
+        if tag == "a":
+            self._linked.setdefault(data, attributes.get("href", ""))
+        if "id" in attributes:
+            self._texts.setdefault(attributes["id"], data)
 
     @property
     def text(self) -> str:
@@ -54,6 +73,18 @@ class Page(HTMLParser):
             elif is_in and tag == "input" and "name" in attributes:
                 forms[-1][attributes["name"]] = attributes.get("value", "")
         return forms
+
+    def link(self, text: str) -> str:
+        """The address of the link with this text."""
+        return self._linked[text]
+
+    def wrong(self, field: str) -> str:
+        """The error beside a field; empty text without one."""
+        return self._texts.get(f"w-{field}", "")
+
+    def has_sent(self, name: str, value: str) -> bool:
+        """Whether a field of this name has the value: as an input, a text of several lines or a choice."""
+        return value in self._values.get(name, [])
 
     @property
     def active(self) -> list[tuple[str, dict[str, str]]]:

@@ -1,5 +1,6 @@
 """The main act of each page, the same in front of our broker and of a real Kafka."""
 
+import json
 import time
 from typing import Final
 
@@ -57,9 +58,18 @@ def records(browser: Browser, topic: str = "flights") -> None:
     assert offsets(browser.get(page, **{"from": "-2"}), topic) == [4, 5]
     assert offsets(browser.get(page, **{"from": "-1h"}), topic) == [0, 1, 2, 3, 4, 5]
     assert offsets(browser.get(page, filter="value.delay > 15 && key != 'UA50'"), topic) == [4, 3, 2]
-    assert "filter:" in browser.get(page, 400, filter="value.[").text
-    older = next(one for one in browser.get(page, partition="1", limit="2").links if "from=" in one)
-    assert offsets(browser.get(older), topic) == [2, 3]
+    for field, text in (("filter", "value.["), ("from", "soon"), ("partition", "7")):
+        refused = browser.get(page, 400, **{field: text, "limit": "7"})
+        assert refused.wrong(field)
+        assert {"limit": "7"}.items() <= refused.fields(page)[0].items()
+    older = browser.get(page, limit="4").link("Older")
+    assert offsets(browser.get(older), topic) == [1, 0]
+    newer = browser.get(page, **{"from": "beginning", "limit": "4"}).link("Newer")
+    assert offsets(browser.get(newer), topic) == [4, 5]
+    lines = browser.client.get(browser.get(page, limit="2").link("JSON lines")).text.splitlines()
+    assert [json.loads(one)["offset"] for one in lines] == [4, 5]
+    table = browser.client.get(browser.get(page, filter="value.delay < 15").link("CSV")).text.splitlines()
+    assert [one.split(",")[2] for one in table] == ["offset", "0", "1"]
     record = browser.get(f"{page}/1/3")
     assert '"delay": 30' in record.text
     assert "trace a1" in record.text
@@ -83,13 +93,23 @@ def groups(browser: Browser, admin: Admin) -> None:
     told = browser.client.get("/group/lag", params={"name": "readers"}).json()
     assert told["series"] == {"grouped-0": [2]}
     preview = browser.get("/group/reset", name="readers", way="position", value="beginning")
-    assert "grouped 0 1 0 -1" in preview.text
+    assert "grouped 0 0 3 1 -1" in preview.text
     assert admin.list_group_offsets(["readers"])["readers"][TopicPartition("grouped", 0)].offset == 1
     (fields,) = preview.fields("/group/reset")
-    browser.post("/group/reset?name=readers", offset=fields["offset"])
-    assert admin.list_group_offsets(["readers"])["readers"][TopicPartition("grouped", 0)].offset == 0
-    browser.get("/group/reset", 400, name="readers", way="shift", value="many")
-    browser.post("/group/delete?name=readers", 400)
+    assert fields["offset"] == "0"
+    for text in ("4", "-1", "many"):  # beyond the log, or no offset
+        refused = browser.post("/group/reset?name=readers", 400, at=fields["at"], offset=text)
+        assert refused.wrong("offset.grouped:0")
+        assert refused.fields("/group/reset")[0]["offset"] == text
+    browser.post("/group/reset?name=readers", at=fields["at"], offset="2")
+    assert admin.list_group_offsets(["readers"])["readers"][TopicPartition("grouped", 0)].offset == 2
+    for wrong in ({"way": "shift", "value": "many"}, {"way": "position", "value": "soon"}):
+        refused = browser.get("/group/reset", 400, name="readers", **wrong)
+        assert refused.wrong("value")
+        assert refused.fields("/group/reset")[0]["value"] == wrong["value"]
+    refused = browser.get("/group/reset", 400, name="readers", topic="groupd", way="position", value="end")
+    assert "did you mean 'grouped'?" in refused.wrong("topic")
+    assert browser.post("/group/delete?name=readers", 400).wrong("confirm")
     browser.post("/group/delete?name=readers", confirm="yes")
     browser.get("/group", 404, name="readers")
 
@@ -140,10 +160,10 @@ def users(browser: Browser) -> None:
 
 def cluster(browser: Browser) -> None:
     """Overview, settings and quorum."""
+    seen(browser, "/", "free of")
     overview = browser.get("/").text
     assert "1 broker " in overview
     assert "controller" in overview
-    assert "free of" in overview
     settings = browser.get("/settings")
     assert "differ from their default" in settings.text
     found = browser.get("/settings", q="num.io.threads").text

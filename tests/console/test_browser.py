@@ -39,7 +39,11 @@ PAGES = {
     "records": "/topics/seen/records",
     "record": "/topics/seen/records/0/0",
     "live": "/topics/seen/live",
+    "topic-groups": "/topics/seen/groups",
+    "topic-acls": "/topics/seen/acls",
     "produce": "/topics/seen/produce",
+    "all-settings": "/settings?all=1",
+    "refused": "/topics/seen/records?from=soon",
     "delete": "/topics/seen/delete",
     "groups": "/groups",
     "group": "/group?name=query",
@@ -53,6 +57,9 @@ PAGES = {
     "quorum": "/quorum",
     "nothing": "/nothing",
 }
+
+WIDER = """return [...document.querySelectorAll('.scroll')].filter(one => one.scrollWidth > one.clientWidth)
+.map(one => one.getAttribute('aria-label'))"""
 
 # Any: selenium's drivers have no types that mypy strict takes.
 Driver = Any
@@ -123,7 +130,11 @@ def text(driver: Driver) -> str:
 
 def complaints(driver: Driver) -> list[str]:
     """What Chromium has logged: scripts that fail, and what the policy has blocked."""
-    return [one["message"] for one in driver.get_log("browser") if "404 (Not Found)" not in one["message"]]
+    return [
+        one["message"]
+        for one in driver.get_log("browser")
+        if not any(status in one["message"] for status in ("404 (Not Found)", "400 (Bad Request)"))
+    ]
 
 
 def violations(driver: Driver, rules: str) -> list[object]:
@@ -150,6 +161,7 @@ def test_every_page_is_accessible_and_fits_the_screen(driver: Driver, url: str, 
             driver.save_screenshot(str(SCREENSHOTS / f"{look}-{name}.png"))
             assert complaints(driver) == [], path
             if look == "light" or (look == "dark" and name in IN_DARK):
+                assert driver.execute_script(WIDER) == [], path
                 rules = "" if look == "light" else "{runOnly: ['color-contrast']}"
                 assert violations(driver, rules) == [], path
             if look == "phone":
@@ -211,6 +223,25 @@ def test_a_chart_is_drawn_of_samples(driver: Driver, url: str) -> None:
         lambda one: one.execute_script("return document.querySelectorAll('.chart canvas').length") == 1,
     )
     assert complaints(driver) == []
+
+
+def test_a_record_is_seen_whole_on_a_phone(driver: Driver, url: str) -> None:
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", PHONE)
+    try:
+        driver.get(f"{url}/topics/seen/records?as=hex")
+        for part in driver.find_elements("css selector", "td pre"):
+            place = part.rect
+            assert place["x"] + place["width"] <= PHONE["width"]
+            assert driver.execute_script("return arguments[0].scrollWidth <= arguments[0].clientWidth", part)
+    finally:
+        driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_a_part_of_a_tree_of_json_folds(driver: Driver, url: str) -> None:
+    driver.get(f"{url}/topics/seen/records/0/0")
+    assert '"delay": 0' in text(driver)
+    found(driver, "pre summary").click()
+    assert '"delay": 0' not in text(driver)
 
 
 def test_a_live_tail_shows_new_records_pauses_and_resumes(

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ import sparklog
 from sparklog.local_broker import EmbeddedBroker
 from sparklog_server.cli.main import EXIT_FAILURE, EXIT_USAGE, main
 from sparklog_server.console.ask import Console
-from sparklog_server.console.clusters import Target
+from sparklog_server.console.clusters import API_TIMEOUT_MS, Target
 from tests.compatibility.kafka_broker import free_ports
 from tests.console.browser import browsing
 
@@ -140,6 +141,33 @@ def test_a_console_whose_cluster_is_gone_says_so_and_comes_back(
                 assert "Metadata quorum" in browser.get("/quorum").text
                 process.terminate()
                 process.wait()
+
+
+def test_a_broker_that_hangs_holds_up_neither_the_first_page_nor_the_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparklog_server.console.sampling.EVERY_S", 0.1)
+    (port,) = free_ports(1)
+    arguments = ["start", "--data-dir", str(tmp_path / "data"), "--listen", f"127.0.0.1:{port}"]
+    with (
+        running(*arguments) as process,
+        browsing(Console(Target({"bootstrap.servers": f"127.0.0.1:{port}"}))) as browser,
+    ):
+        line_with(process.stdout, "ready")
+        browser.post("/new-topic", name="kept")
+        assert "does not answer" not in browser.get("/").text
+        while not (before := browser.client.get("/rates").json()["times"]):
+            pass
+        process.send_signal(signal.SIGSTOP)
+        begun_s = time.monotonic()
+        page = browser.get("/")
+        assert time.monotonic() - begun_s < API_TIMEOUT_MS / 2000
+        assert "A broker does not answer: some figures are 1 s old." in page.text
+        assert "1 topic" in page.text
+        assert browser.client.get("/rates").json()["times"][: len(before)] == before
+        process.send_signal(signal.SIGCONT)
+        while "does not answer" in browser.get("/").text:
+            pass
 
 
 def test_a_topic_is_shown_by_its_schema(broker: EmbeddedBroker, tmp_path: Path) -> None:

@@ -1,15 +1,18 @@
 """Live tail: events as they come, a limit, positions to resume at."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
 from sparklog.client.admin import Admin
+from sparklog.client.consumer_records import ConsumerRecord
 from sparklog.client.producer import Producer
 from sparklog.local_broker import EmbeddedBroker
 from sparklog_server.console.ask import TAILS_MAX, Console
 from sparklog_server.console.clusters import Target
+from sparklog_server.console.pages.live import fair_share
 from tests.console.browser import Browser, browsing
 
 TOPIC = "followed"
@@ -78,6 +81,27 @@ def test_records_beyond_the_limit_are_counted_and_not_shown(browser: Browser, pr
             counts = json.loads(text) if name == "told" else counts
         assert 0 < counts["shown"] < 50
         assert counts["shown"] + counts["skipped"] == 100
+
+
+def record(partition: int, offset: int) -> ConsumerRecord:
+    return ConsumerRecord(TOPIC, partition, offset, 0, None, b"", ())
+
+
+def test_each_partition_has_a_fair_share_of_the_rows() -> None:
+    shown: Counter[int] = Counter()
+    busy = [record(partition, offset) for partition in (0, 1, 2) for offset in range(100)]
+    taken = fair_share(busy, 12, shown)
+    assert sorted((one.partition, one.offset) for one in taken) == [
+        (partition, offset) for partition in (0, 1, 2) for offset in range(96, 100)
+    ]
+    # What one partition does not need goes to the others, and one that was left out comes first.
+    few = [
+        record(0, 0),
+        *(record(1, offset) for offset in range(9)),
+        *(record(2, offset) for offset in range(9)),
+    ]
+    assert Counter(one.partition for one in fair_share(few, 9, shown)) == {0: 1, 1: 4, 2: 4}
+    assert [one.partition for one in fair_share([record(0, 1), record(1, 9), record(2, 9)], 1, shown)] == [0]
 
 
 def test_a_filter_selects_what_is_shown(browser: Browser, producer: Producer) -> None:

@@ -1,6 +1,8 @@
 """The main act of each page against a broker of its own."""
 
 import json
+import re
+import time
 
 import pytest
 
@@ -56,7 +58,9 @@ def test_a_group_with_members_is_shown_and_not_moved(
         page = browser.get("/group", name="members")
         assert "reader-7" in page.text
         assert "busy-0" in page.text
-        refused = browser.post("/group/reset?name=members", 400, offset="busy:0=0")
+        warned = browser.get("/group/reset", name="members", topic="busy", way="position", value="end")
+        assert "The group has 1 member." in warned.text
+        refused = browser.post("/group/reset?name=members", 400, at="busy:0", offset="0")
         assert "stop them" in refused.text
 
 
@@ -80,14 +84,29 @@ def test_many_topics_are_paged_and_searched(browser: Browser, admin: Admin) -> N
     assert "Page 2 of 2" in browser.get("/topics", q="paged-", page="99999999").text
 
 
-def test_rates_are_those_of_the_end_offsets(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rates_of_records_and_bytes_are_sampled_without_a_page_that_waits(
+    browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("sparklog_server.console.sampling.EVERY_S", 0.0)
     browser.post("/new-topic", name="rated")
-    browser.client.get("/rates", params={"topic": "rated"})
-    browser.post("/topics/rated/produce", value="1")
-    told = browser.client.get("/rates", params={"topic": "rated"}).json()
-    assert told["series"]["records/s"][-1] > 0
-    assert browser.client.get("/rates").json()["series"]["records/s"][-1] >= 0
+    for query in ({}, {"topic": "rated"}):
+        until_s = time.monotonic() + story.SEEN_S_MAX
+        series: dict[str, list[float]] = {}
+        while not any(series.get("records/s", ())) or not any(series.get("bytes/s", ())):
+            assert time.monotonic() < until_s, series
+            browser.post("/topics/rated/produce", value="1")
+            series = browser.client.get("/rates", params=query).json()["series"]
+        assert len(series["records/s"]) == len(series["bytes/s"])
+
+
+def test_topics_and_partitions_are_counted_alike(browser: Browser, admin: Admin) -> None:
+    admin.create_topics({"counted": 2, "counted-too": 3})
+    admin.alter_group_offsets("counting", {TopicPartition("counted", 0): 0})
+    topics = admin.list_topics()  # without the internal ones, which the broker has for groups
+    assert len(admin.list_topics(include_internal=True)) > len(topics)
+    counted = sum(len(topic.partitions) for topic in topics.values())
+    text = browser.get("/").text.replace("\N{NARROW NO-BREAK SPACE}", "")
+    assert f" {len(topics)} topics {counted} partitions" in re.sub(r" +", " ", text)
 
 
 def test_without_an_authorizer_the_page_of_access_rules_says_so(browser: Browser) -> None:
@@ -134,6 +153,74 @@ def test_the_newest_records_are_shown_though_a_page_has_no_room_for_all(
 def test_a_reset_that_fails_in_part_says_what_was_done(browser: Browser, admin: Admin) -> None:
     admin.create_topics({"half": 1})
     admin.alter_group_offsets("halves", {TopicPartition("half", 0): 0})
-    page = browser.post("/group/reset", 400, name="halves", offset=["half:0=0", "half:7=0"])
+    page = browser.post("/group/reset", 400, name="halves", at=["half:0", "half:7"], offset=["0", "0"])
     assert "1 of 2 partitions were not changed" in page.text
     assert "The offsets of the other 1 are committed." in page.text
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "field"),
+    [
+        ("/new-topic", {"name": "a b"}, "name"),
+        ("/new-topic", {"name": "kept", "partitions": "none"}, "partitions"),
+        ("/new-topic", {"name": "kept", "replication": "3"}, "replication"),
+        ("/new-topic", {"name": "kept", "config.retention.ms": "7 days"}, "config.retention.ms"),
+        ("/new-topic", {"name": "kept", "config.retention.ms": "7x"}, "config.retention.ms"),
+        ("/topics/forms/settings", {"key": "retention.ms", "value": "soon", "act": "set"}, "value"),
+        ("/topics/forms/partitions", {"count": "many"}, "count"),
+        ("/topics/forms/partitions", {"count": "1"}, "count"),
+        ("/topics/forms/produce", {"key": "k", "value": "{", "value.encoding": "json"}, "value"),
+        ("/topics/forms/produce", {"key": "k", "value": "1", "partition": "9"}, "partition"),
+        ("/topics/forms/delete", {"name": "form"}, "name"),
+        ("/settings", {"key": "log.cleaner.threads", "value": "many", "act": "set", "shown": "1"}, "value"),
+        ("/quotas", {"user": "a", "key": "producer_byte_rate", "value": "much"}, "value"),
+        ("/quotas", {"user": "", "key": "producer_byte_rate", "value": "1"}, "user"),
+        ("/quotas", {"user": "a", "ip": "10.0.0.1", "key": "producer_byte_rate", "value": "1"}, "ip"),
+        ("/users", {"user": "carl", "password": "p", "again": "q", "mechanism": "SCRAM-SHA-512"}, "again"),
+    ],
+)
+def test_a_form_that_is_refused_stays_as_it_was_sent_with_the_error_beside_the_field(
+    browser: Browser, admin: Admin, path: str, fields: dict[str, str], field: str
+) -> None:
+    if "forms" not in admin.list_topics():
+        admin.create_topics({"forms": 1})
+    page = browser.post(path, 400, **fields)
+    assert page.wrong(field)
+    # A choice that does not exist, a name that confirms nothing and passwords are not kept.
+    lost = {"act", "shown", "password", "again", *([field] if path.endswith(("/delete", "/produce")) else ())}
+    assert [one for one in fields.keys() - lost if fields[one] and not page.has_sent(one, fields[one])] == []
+
+
+def test_an_error_that_is_about_no_field_stands_above_the_form(browser: Browser) -> None:
+    page = browser.post("/acls", 400, principal="alice", operation="read", type="topic", name="flights")
+    assert "SECURITY_DISABLED" in page.text
+
+
+def test_a_name_that_does_not_exist_is_answered_with_similar_ones(browser: Browser, admin: Admin) -> None:
+    admin.create_topics({"departures": 1})
+    admin.alter_group_offsets("board", {TopicPartition("departures", 0): 0})
+    for path in ("/topics/departurs", "/topics/departurs/records", "/topics/departurs/live"):
+        assert "/topics/departures" in browser.get(path, 404).links
+    assert "/group?name=board" in browser.get("/group", 404, name="bord").links
+
+
+def test_times_and_sizes_are_written_as_people_write_them(browser: Browser, admin: Admin) -> None:
+    units = {"config.retention.ms": "7d", "config.segment.bytes": "1GiB", "config.retention.bytes": "-1"}
+    browser.post("/new-topic", name="united", **units)
+    entries = admin.describe_configs(["united"])["united"]
+    found = [entries[name.removeprefix("config.")].value for name in units]
+    assert found == ["604800000", "1073741824", "-1"]
+    browser.post("/topics/united/settings", key="segment.ms", value="36h", act="set")
+    assert admin.describe_configs(["united"])["united"]["segment.ms"].value == "129600000"
+
+
+def test_the_groups_of_a_topic_are_those_that_read_it(browser: Browser, admin: Admin) -> None:
+    admin.create_topics({"read-by": 2, "read-by-others": 1})
+    admin.alter_group_offsets("its-reader", {TopicPartition("read-by", 0): 0})
+    admin.alter_group_offsets("other-reader", {TopicPartition("read-by-others", 0): 0})
+    page = browser.get("/topics/read-by/groups")
+    assert "its-reader Empty 0 1 0" in page.text
+    assert "other-reader" not in page.text
+    assert "every client may do everything" in browser.get("/topics/read-by/acls").text
+    for tab in ("groups", "acls"):
+        browser.get(f"/topics/nowhere/{tab}", 404)

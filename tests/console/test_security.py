@@ -144,7 +144,7 @@ def test_a_user_of_the_cluster_acts_with_the_rights_of_that_user(visitor: Browse
     assert "/topics/open" in visitor.get("/topics").links
     assert "/topics/closed" not in visitor.get("/topics").links
     assert "Written to open-0" in visitor.post("/topics/open/produce", value="1").text
-    assert "AUTHORIZATION" in visitor.post("/new-topic", 400, name="mine").text
+    assert "AUTHORIZATION" in visitor.post("/new-topic", 403, name="mine").text
     visitor.get("/topics/closed/records", 403)
     assert "AUTHORIZATION" in visitor.get("/acls", 403).text
     visitor.post("/logout")
@@ -227,3 +227,13 @@ def test_an_explanation_names_the_rule_and_the_command(secure: EmbeddedBroker) -
         )
         assert "Removed 1 rule" in removed.text
         assert "User:bob" not in admin.get("/acls").text
+
+
+def test_the_rules_of_a_topic_are_those_that_cover_its_name(secure: EmbeddedBroker) -> None:
+    settings = read_client_file(str(Path(secure.data_dir) / "client.properties"))
+    settings["bootstrap.servers"] = secure.bootstrap_servers
+    with browsing(Console(Target(settings))) as administrator:
+        rules = administrator.get("/topics/open/acls").text
+        assert "3 rules for this topic" in rules
+        assert "User:alice allow read open literal *" in rules
+        assert "No rule is for this topic." in administrator.get("/topics/closed/acls").text

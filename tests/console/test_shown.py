@@ -106,3 +106,42 @@ def test_a_schema_that_does_not_fit_is_told_and_the_bytes_are_shown() -> None:
     assert shown(b"abc", "auto", 100, refuses) == Shown(
         "text", "abc", 3, False, "not as the schema says: no such <branch>"
     )
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (rb'{"a": "Zo\u00eb \ud83d\ude00"}', '{"a": "Zoë 😀"}'),
+        (
+            rb'{"a": "\\u00eb \u0022 \u005c \u000a \u202e \ud83d"}',
+            r'{"a": "\\u00eb \u0022 \u005c \u000a \u202e \ud83d"}',
+        ),
+        (rb'{"a": "\ud83d\udc68\u200d\ud83d\udc69"}', '{"a": "\U0001f468\u200d\U0001f469"}'),
+    ],
+)
+def test_json_shows_escaped_characters_as_what_they_are(content: bytes, told: str) -> None:
+    assert shown(content, "auto", 1000, is_compact=True).text == told
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("\U0001f468\u200d\U0001f469\u200d\U0001f467", "\U0001f468\u200d\U0001f469\u200d\U0001f467"),
+        ("\u2764\ufe0f\u200d\U0001f525", "\u2764\ufe0f\u200d\U0001f525"),
+        ("می\u200cخواهم", "می\u200cخواهم"),
+        ("a\u200db", r"a\u200db"),
+        ("\U0001f468\u200d", "\U0001f468\\u200d"),
+        ("a\ufe0f\u200d\U0001f467", "a\\ufe0f\\u200d\U0001f467"),
+    ],
+)
+def test_a_joiner_within_a_picture_or_a_word_is_no_escape(text: str, told: str) -> None:
+    assert inert(text, has_lines=True) == told
+
+
+def test_a_name_has_every_joiner_as_an_escape() -> None:
+    assert inert("\U0001f468\u200d\U0001f469") == "\U0001f468\\u200d\U0001f469"
+
+
+def test_the_printable_bytes_stand_beside_the_hexadecimal_ones_in_a_narrow_column() -> None:
+    lines = shown(bytes(range(0x41, 0x4D)), "hex", 320, is_compact=True).text.splitlines()
+    assert lines == ["0000  41 42 43 44 45 46 47 48  ABCDEFGH", "0008  49 4a 4b 4c              IJKL"]

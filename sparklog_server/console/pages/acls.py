@@ -2,6 +2,7 @@
 
 from typing import Final
 
+import click
 from starlette.responses import Response
 
 from sparklog.client.admin_acls import OPERATIONS, RESOURCE_TYPES, AclFilter, AclRule
@@ -39,16 +40,11 @@ async def explain(ask: Ask) -> Response:
     principal, operation, resource = ask.query("principal"), ask.query("operation"), ask.query("resource")
     host = ask.query("host") or "*"
     lines: list[str] = []
-    if principal:
-        (asked,) = operations_in(operation)[:1]
-        if asked == "all":
-            raise Refused("name one operation")
-        resource_type, name = resource_in(resource)
-        lines = await ask.admin(
-            lambda admin: explanation_lines(
-                explained(admin, principal_in(principal), host, asked, resource_type, name, groups=())
-            )
-        )
+    try:
+        if principal:
+            lines = await _explained(ask, principal, host, operation, resource)
+    except (click.ClickException, Refused) as error:
+        ask.wrong(error)
     return ask.page(
         "acls_explain.html",
         lines=lines,
@@ -57,6 +53,18 @@ async def explain(ask: Ask) -> Response:
         resource=resource,
         host=ask.query("host"),
         operations=OPERATIONS[1:],
+    )
+
+
+async def _explained(ask: Ask, principal: str, host: str, operation: str, resource: str) -> list[str]:
+    (asked,) = operations_in(operation)[:1]
+    if asked == "all":
+        raise Refused("name one operation", "operation")
+    resource_type, name = resource_in(resource)
+    return await ask.admin(
+        lambda admin: explanation_lines(
+            explained(admin, principal_in(principal), host, asked, resource_type, name, groups=())
+        )
     )
 
 
@@ -98,4 +106,9 @@ def _rule(ask: Ask) -> AclRule:
     )
 
 
-ROUTES = [get("/acls", acls), get("/acls/explain", explain), post("/acls", add), post("/acls/remove", remove)]
+ROUTES = [
+    get("/acls", acls),
+    get("/acls/explain", explain),
+    post("/acls", add, form=acls),
+    post("/acls/remove", remove, form=acls),
+]

@@ -3,22 +3,23 @@
 from time import time
 from typing import Final, NamedTuple
 
+import click
 from starlette.responses import JSONResponse, Response
 
 from sparklog.client.admin import Admin, ItemsFailed
 from sparklog.client.admin_groups import GroupOffset
-from sparklog.errors import BrokerError, ErrorCode
+from sparklog.errors import ErrorCode
 from sparklog.model import TopicPartition
+from sparklog_server.cli.groups import log_ends
 from sparklog_server.cli.groups_reset import relative, require_idle, within_logs
-from sparklog_server.cli.positions import offsets_at, position
-from sparklog_server.console.ask import DIGITS_MAX, Ask, Refused, get, post
+from sparklog_server.cli.positions import INT64_MAX, Position, offsets_at, position
+from sparklog_server.console.ask import DIGITS_MAX, Absent, Ask, Refused, absent, get, post
 from sparklog_server.console.group_lag import DescribedGroup, described_groups
 
 PER_PAGE: Final = 50
 PAGES_MAX: Final = 100_000
 LINES_MAX: Final = 10
 """Partitions in the chart of a group, those with the highest lag."""
-_INT64_MAX: Final = (1 << 63) - 1
 
 
 class GroupRow(NamedTuple):
@@ -30,6 +31,25 @@ class GroupRow(NamedTuple):
     is_spark: bool
     members: int | None
     lag: int | None
+
+
+class PreviewRow(NamedTuple):
+    """The offset that a reset would commit, or what was typed for it; those of a partition without a
+    leader are None.
+    """
+
+    at: TopicPartition
+    offset: int | str
+    committed: int | None
+    begin: int | None
+    end: int | None
+
+
+class Preview(NamedTuple):
+    """A reset before it is committed."""
+
+    rows: list[PreviewRow]
+    members: int
 
 
 async def groups(ask: Ask) -> Response:
@@ -63,7 +83,11 @@ async def groups(ask: Ask) -> Response:
 
 async def group(ask: Ask) -> Response:
     """One group."""
-    return ask.page("group.html", told=await _one(ask, ask.either("name")), error=None)
+    return ask.page(
+        "group.html",
+        told=await _one(ask, ask.either("name")),
+        sent={name: ask.query(name) for name in ("topic", "way", "value")},
+    )
 
 
 async def lag(ask: Ask) -> Response:
@@ -82,47 +106,66 @@ async def lag(ask: Ask) -> Response:
 
 
 async def preview(ask: Ask) -> Response:
-    """What a reset would do: the new offset of each partition beside the present one."""
-    name, way, value, topic = ask.either("name"), ask.query("way"), ask.query("value"), ask.query("topic")
+    """What a reset would do: the new offset of each partition, which can be edited."""
+    name, topic = ask.either("name"), ask.query("topic")
+    edited = list(zip(ask.form.get("at", []), ask.form.get("offset", []), strict=False))
+    existing = await ask.cluster.topics() if topic else {}
+    if topic and topic not in existing:
+        ask.wrong(Refused(absent("topic", topic, existing), "topic"))
+        return await group(ask)
 
-    def wanted(admin: Admin) -> tuple[dict[TopicPartition, int], dict[TopicPartition, GroupOffset]]:
+    def told(admin: Admin) -> Preview:
         committed = admin.list_group_offsets([name])[name]
-        if topic:
-            partitions = [
-                TopicPartition(topic, one.partition)
-                for one in admin.describe_topics([topic])[topic].partitions
-            ]
+        if edited:
+            offsets: dict[TopicPartition, int | str] = {_partition(at): offset for at, offset in edited}
         else:
             partitions = list(committed)
-        if not partitions:
-            raise Refused("the group has committed nothing: name a topic")
-        return _moved(admin, committed, partitions, way, value), committed
+            if topic:
+                partitions = [TopicPartition(topic, one.partition) for one in existing[topic].partitions]
+            if not partitions:
+                raise Refused("the group has committed nothing: name a topic", "topic")
+            offsets = {**_moved(admin, committed, partitions, ask.query("way"), ask.query("value"))}
+        begins, ends = _logs(admin, list(offsets))
+        rows = [
+            PreviewRow(
+                at, offset, committed[at].offset if at in committed else None, begins.get(at), ends.get(at)
+            )
+            for at, offset in sorted(offsets.items())
+        ]
+        return Preview(rows, members_of(admin, name))
 
-    offsets, committed = await ask.admin(wanted)
-    return ask.page(
-        "group_reset.html", name=name, offsets=offsets, committed=committed, way=way, value=value, topic=topic
-    )
+    try:
+        shown = await ask.admin(told)
+    except (Refused, click.ClickException) as error:
+        if edited:
+            raise
+        ask.wrong(error)
+        return await group(ask)
+    return ask.page("group_reset.html", name=name, rows=shown.rows, members=shown.members)
 
 
 async def reset(ask: Ask) -> Response:
-    """Commit the offsets of a preview."""
-    name = ask.required("name", "the group")
+    """Commit the offsets of a preview, as they were edited."""
+    name, places = ask.required("name", "the group"), ask.form.get("at", [])
+    texts = ask.form.get("offset", [])
+    if not places or len(places) != len(texts):
+        raise Refused("a reset needs an offset for each of its partitions")
     offsets = {}
-    for text in ask.form.get("offset", []):
-        at, _, offset = text.rpartition("=")
-        topic, _, partition = at.rpartition(":")
-        if not (
-            topic
-            and partition.isdecimal()
-            and offset.isdecimal()
-            and len(partition) < 10
-            and len(offset) <= DIGITS_MAX
-        ):
-            raise Refused(f"{text[:80]!r} is no TOPIC:PARTITION=OFFSET")
-        offsets[TopicPartition(topic, int(partition))] = int(offset)
+    for at, text in zip(places, texts, strict=True):
+        text = text.strip()
+        if not text.isdecimal() or len(text) > DIGITS_MAX or int(text) > INT64_MAX:
+            raise Refused(f"{text[:40]!r} is no offset", f"offset.{at}")
+        offsets[_partition(at)] = int(text)
 
     def move(admin: Admin) -> None:
         require_idle(admin, name)
+        begins, ends = _logs(admin, list(offsets))
+        for at, offset in offsets.items():
+            if at in ends and not begins[at] <= offset <= ends[at]:
+                raise Refused(
+                    f"{offset} is outside the log, which has {begins[at]} to {ends[at]}",
+                    f"offset.{at.topic}:{at.partition}",
+                )
         admin.alter_group_offsets(name, offsets)
 
     try:
@@ -134,11 +177,36 @@ async def reset(ask: Ask) -> Response:
     return ask.moved("/group", f"The offsets of {len(offsets)} partitions are committed.", name=name)
 
 
+def members_of(admin: Admin, name: str) -> int:
+    """The members of a group: while it has any, its offsets cannot be moved. None of a group that is new."""
+    try:
+        return len(admin.describe_groups([name])[name].members)
+    except ItemsFailed as failed:
+        if failed.code is ErrorCode.GROUP_ID_NOT_FOUND:
+            return 0
+        raise
+
+
+def _partition(text: str) -> TopicPartition:
+    topic, _, partition = text.rpartition(":")
+    if not topic or not partition.isdecimal() or len(partition) >= 10:
+        raise Refused(f"{text[:80]!r} is no TOPIC:PARTITION")
+    return TopicPartition(topic, int(partition))
+
+
+def _logs(
+    admin: Admin, partitions: list[TopicPartition]
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+    """The begins and the ends of those that have a leader."""
+    ends = log_ends(admin, partitions)
+    return offsets_at(admin, list(ends), Position("earliest")) if ends else {}, ends
+
+
 async def delete(ask: Ask) -> Response:
     """Delete a group that has no members."""
     name = ask.required("name", "the group")
     if ask.field("confirm") != "yes":
-        raise Refused("confirm that the group and its committed offsets are to be deleted")
+        raise Refused("confirm that the group and its committed offsets are to be deleted", "confirm")
     await ask.cluster.change(lambda admin: admin.delete_groups([name]))
     return ask.moved("/groups", f"Group {name} is deleted.")
 
@@ -146,7 +214,8 @@ async def delete(ask: Ask) -> Response:
 async def _one(ask: Ask, name: str) -> DescribedGroup:
     told = await ask.admin(lambda admin: described_groups(admin, [name]))
     if name not in told:
-        raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {name!r}")
+        existing = [one.group_id for one in await ask.admin(lambda admin: admin.list_groups())]
+        raise Absent("group", name, existing, "/group?name=")
     return told[name]
 
 
@@ -160,13 +229,13 @@ def _moved(
     """The new offsets, by the ways of `sparklog groups reset-offsets`."""
     if way == "shift":
         digits = value.removeprefix("-").removeprefix("+")
-        if not digits.isdecimal() or len(digits) > DIGITS_MAX or int(digits) > _INT64_MAX:
-            raise Refused(f"{value[:40]!r} is no number of records to move by")
+        if not digits.isdecimal() or len(digits) > DIGITS_MAX or int(digits) > INT64_MAX:
+            raise Refused(f"{value[:40]!r} is no number of records to move by", "value")
         return relative(admin, committed, partitions, int(value))
     if way == "position":
-        found = offsets_at(admin, partitions, position(value, "the position", int(time() * 1000)))
+        found = offsets_at(admin, partitions, position(value, "value", int(time() * 1000)))
         return within_logs(admin, found)
-    raise Refused("say how the offsets move: to a position, or by a number of records")
+    raise Refused("say how the offsets move: to a position, or by a number of records", "way")
 
 
 ROUTES = [
@@ -174,6 +243,6 @@ ROUTES = [
     get("/group", group),
     get("/group/lag", lag),
     get("/group/reset", preview),
-    post("/group/reset", reset),
-    post("/group/delete", delete),
+    post("/group/reset", reset, form=preview),
+    post("/group/delete", delete, form=group),
 ]

@@ -6,7 +6,9 @@ event: gone   why the tail ended
 """
 
 import json
+from collections import Counter
 from collections.abc import AsyncIterator
+from heapq import heapify, heappop, heappush
 from time import time
 from typing import Final, NamedTuple
 
@@ -19,11 +21,14 @@ from sparklog.client.consumer import Consumer, ConsumerRecord
 from sparklog.errors import SparklogError
 from sparklog.model import TopicPartition
 from sparklog_server.console.ask import Ask, Refused, get
-from sparklog_server.console.filters import BadExpression, Filter
+from sparklog_server.console.filters import Filter
 from sparklog_server.console.pages.records import (
     PREVIEW_CHARACTERS,
+    chosen_of,
     form_of,
     partitions_of,
+    positions_in,
+    positions_text,
     record_shown,
     selection_of,
 )
@@ -87,7 +92,7 @@ class Tail:
 
     def positions(self) -> str:
         """Where the tail stands: `0:123,1:45`."""
-        return ",".join(f"{at.partition}:{self._consumer.position(at)}" for at in self._partitions)
+        return positions_text({at: self._consumer.position(at) for at in self._partitions})
 
     def close(self) -> None:
         """Close the connections."""
@@ -96,36 +101,31 @@ class Tail:
 
 async def live(ask: Ask) -> Response:
     """The page, whose script opens the stream."""
-    partitions, error = await partitions_of(ask), None
+    partitions, chosen = await partitions_of(ask), ask.query("partition")
     try:
+        chosen_of(partitions, chosen)
         selection_of(ask)
-    except BadExpression as refused:
-        error = f"filter: {refused}"
+    except Refused as error:
+        ask.wrong(error)
     return ask.page(
         "live.html",
         topic=ask.part("topic"),
         partitions=partitions,
-        chosen=ask.query("partition"),
+        chosen=chosen,
         filter=ask.query("filter"),
         form=form_of(ask),
         forms=FORMS,
         rate=_rate(ask),
-        error=error,
         query=ask.request.url.query,
     )
 
 
 async def tail(ask: Ask) -> Response:
     """The stream."""
-    name, chosen, existing = ask.part("topic"), ask.query("partition"), await partitions_of(ask)
-    partitions = [TopicPartition(name, one) for one in existing if not chosen or str(one) == chosen]
-    if not partitions:
-        raise Refused(f"{name} has no partition {chosen!r}")
-    try:
-        selection = selection_of(ask)
-    except BadExpression as error:
-        raise Refused(str(error)) from None
-    stream = _events(ask, Tail(ask, partitions, _starts(ask, name)), selection, form_of(ask), _rate(ask))
+    name, numbers = ask.part("topic"), chosen_of(await partitions_of(ask), ask.query("partition"))
+    partitions = [TopicPartition(name, one) for one in numbers]
+    selection, starts = selection_of(ask), positions_in(ask, "at") or {}
+    stream = _events(ask, Tail(ask, partitions, starts), selection, form_of(ask), _rate(ask))
     return StreamingResponse(
         stream,
         media_type="text/event-stream",
@@ -158,6 +158,7 @@ async def _followed(
 ) -> AsyncIterator[str]:
     rows = templates().get_template("_rows.html")
     seen = shown = skipped = 0
+    of_partitions: Counter[int] = Counter()
     allowance = 0.0
     await ask.cluster.run(tail.begin)
     is_new = True
@@ -172,7 +173,7 @@ async def _followed(
         if selection is not None:
             wanted = await ask.cluster.run(_selected, selection, wanted)
         allowance = min(rate * EVERY_S + allowance % 1, float(rate))
-        taken = wanted[max(0, len(wanted) - int(allowance)) :] if wanted else []
+        taken = fair_share(wanted, int(allowance), of_partitions)
         shown += len(taken)
         skipped += len(wanted) - len(taken) + new.skipped
         if taken:
@@ -184,6 +185,30 @@ async def _followed(
         else:
             yield ":\n\n"  # a comment: it finds out that the browser is gone
         await anyio.sleep(EVERY_S)
+
+
+def fair_share(records: list[ConsumerRecord], count: int, shown: Counter[int]) -> list[ConsumerRecord]:
+    """At most `count` of the records, the newest ones of each partition: those partitions come first of which
+    fewest were shown lately. `shown` counts them from one call to the next, and halves with each.
+    """
+    own: dict[int, list[ConsumerRecord]] = {}
+    for record in records:
+        own.setdefault(record.partition, []).append(record)
+    for partition in shown:
+        shown[partition] //= 2
+    shares = dict.fromkeys(own, 0)
+    waiting = [(shown[partition], partition) for partition in own]
+    heapify(waiting)
+    for _ in range(min(count, len(records))):
+        _, partition = heappop(waiting)
+        shares[partition] += 1
+        shown[partition] += 1
+        if shares[partition] < len(own[partition]):
+            heappush(waiting, (shown[partition], partition))
+    taken = [
+        one for partition, share in shares.items() for one in own[partition][len(own[partition]) - share :]
+    ]
+    return sorted(taken, key=lambda one: one.timestamp_ms)
 
 
 def _selected(selection: Filter, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
@@ -201,16 +226,6 @@ def _event(name: str, text: str) -> str:
 
 def _rate(ask: Ask) -> int:
     return max(1, ask.number("rate", RATE, at_most=RATE_MAX))
-
-
-def _starts(ask: Ask, topic: str) -> dict[TopicPartition, int]:
-    """The positions of `at=0:123,1:45`; a part that is none is left out."""
-    found = {}
-    for part in ask.query("at").split(","):
-        partition, _, offset = part.partition(":")
-        if partition.isdecimal() and offset.isdecimal() and len(part) < 30:
-            found[TopicPartition(topic, int(partition))] = int(offset)
-    return found
 
 
 ROUTES = [get("/topics/{topic}/live", live), get("/topics/{topic}/tail", tail)]

@@ -4,7 +4,7 @@ from starlette.responses import Response
 
 from sparklog.client.failures import AuthenticationFailed
 from sparklog_server.console.access import LIFETIME_S
-from sparklog_server.console.ask import Ask, get, post
+from sparklog_server.console.ask import Ask, Refused, get, post
 from sparklog_server.console.clusters import Cluster
 
 _NAME_MAX = 1024
@@ -14,7 +14,7 @@ async def form(ask: Ask) -> Response:
     """The form; without login, the overview."""
     if not ask.console.needs_login:
         return ask.moved("/")
-    return ask.page("login.html", next=_inside(ask.query("next", "/")), name="", error=None)
+    return ask.page("login.html", next=_inside(ask.either("next") or "/"), name=ask.field("name")[:_NAME_MAX])
 
 
 async def log_in(ask: Ask) -> Response:
@@ -24,17 +24,14 @@ async def log_in(ask: Ask) -> Response:
     if not console.needs_login:
         return ask.moved("/")
     if not name or not password or len(name) > _NAME_MAX or len(password) > _NAME_MAX:
-        return ask.page(
-            "login.html", 400, next=following, name=name[:_NAME_MAX], error="Give a name and a password."
-        )
+        raise Refused("Give a name and a password.", "name")
     cluster = Cluster(console.target.as_user(name, password), console.limiter)
     try:
         async with console.logins:
             await cluster.admin(lambda admin: admin.describe_cluster())
     except AuthenticationFailed:
         cluster.close()
-        error = "The cluster does not accept this name and password."
-        return ask.page("login.html", 403, next=following, name=name, error=error)
+        raise Refused("The cluster does not accept this name and password.", "password", 403) from None
     except BaseException:
         cluster.close()
         raise
@@ -65,6 +62,6 @@ def _inside(path: str) -> str:
 
 ROUTES = [
     get("/login", form, is_open=True),
-    post("/login", log_in, is_open=True),
+    post("/login", log_in, form=form, is_open=True),
     post("/logout", log_out, is_open=True),
 ]

@@ -1,59 +1,93 @@
 """The first page: brokers, controller, space, and the rate of records."""
 
-from collections.abc import Mapping
-from contextlib import suppress
+import asyncio
+from collections.abc import Awaitable, Mapping
+from typing import Final, NamedTuple
 
 from starlette.responses import JSONResponse, Response
 
 from sparklog.client.admin import Admin
-from sparklog.client.admin_cluster import Cluster
+from sparklog.client.admin_cluster import Cluster as ClusterDescription
 from sparklog.client.admin_storage import LogDir
+from sparklog.client.admin_topics import Topic
 from sparklog.errors import BrokerError
 from sparklog.model import NodeId
 from sparklog_server.console.ask import Ask, get
 from sparklog_server.console.brokers import broker_rows, partition_counts
+from sparklog_server.console.clusters import Cluster, Soon, all_topics
+
+_UNKNOWN: Final = -1
+
+
+class Space(NamedTuple):
+    """The log directories by broker, and why they are not known if they are not."""
+
+    dirs: Mapping[NodeId, tuple[LogDir, ...]]
+    reason: str | None
+
+
+def asked(
+    cluster: Cluster,
+) -> tuple[
+    Awaitable[Soon[dict[str, Topic]]],
+    Awaitable[Soon[ClusterDescription]],
+    Awaitable[Soon[Space]],
+    Awaitable[Soon[int]],
+]:
+    """What the page asks for, at once."""
+    return (
+        cluster.soon("topics", all_topics),
+        cluster.soon("cluster", lambda admin: admin.describe_cluster(include_fenced=True)),
+        cluster.soon("space", _space, without=Space({}, "a broker does not answer")),
+        cluster.soon("groups", _groups, without=_UNKNOWN),
+    )
 
 
 async def overview(ask: Ask) -> Response:
-    """The cluster in tables."""
-    topics = await ask.cluster.topics()
-
-    def told(admin: Admin) -> tuple[Cluster, Mapping[NodeId, tuple[LogDir, ...]], str | None, int | None]:
-        dirs: Mapping[NodeId, tuple[LogDir, ...]] = {}
-        reason = groups = None
-        try:
-            dirs = admin.describe_log_dirs()
-        except BrokerError as error:
-            reason = str(error)
-        with suppress(BrokerError):
-            groups = len(admin.list_groups())
-        return admin.describe_cluster(include_fenced=True), dirs, reason, groups
-
-    cluster, dirs, reason, groups = await ask.admin(told)
-    ask.cluster.know(f"{node.host}:{node.port}" for node in cluster.nodes)
+    """The cluster in tables. A part that a broker holds up is that of before, with its age."""
+    topics, cluster, space, groups = await asyncio.gather(*asked(ask.cluster))
+    nodes = cluster.result.nodes
+    ask.cluster.know(f"{node.host}:{node.port}" for node in nodes)
     return ask.page(
         "overview.html",
-        cluster=cluster,
-        brokers=broker_rows(cluster, topics, dirs),
-        health=partition_counts(topics),
-        groups=groups,
-        no_sizes=reason,
+        cluster=cluster.result,
+        brokers=broker_rows(cluster.result, topics.result, space.result.dirs),
+        health=partition_counts(topics.result),
+        groups=None if groups.result == _UNKNOWN else groups.result,
+        no_sizes=space.result.reason,
+        age_s=max(part.age_s for part in (topics, cluster, space, groups)),
         busiest=ask.session.samples.busiest(),
     )
 
 
+def _space(admin: Admin) -> Space:
+    try:
+        return Space(admin.describe_log_dirs(), None)
+    except BrokerError as error:
+        return Space({}, str(error))
+
+
+def _groups(admin: Admin) -> int:
+    try:
+        return len(admin.list_groups())
+    except BrokerError:
+        return _UNKNOWN
+
+
 async def rates(ask: Ask) -> Response:
-    """Records per second over time, of the cluster or of one topic, for a chart."""
-    topic = ask.query("topic")
-    samples = ask.session.samples
-    if topic:
-        points = await samples.of_topic(ask.cluster, topic)
-    else:
-        points = await samples.total(ask.cluster)
+    """Records and bytes per second over time, of the cluster or of one topic, for a chart."""
+    topic, samples = ask.query("topic"), ask.session.samples
+    points = samples.of_topic(ask.cluster, topic) if topic else samples.total(ask.cluster)
+    series = {"records/s": [point.records for point in points]}
+    if any(point.bytes is not None for point in points):
+        series["bytes/s"] = [point.bytes for point in points]
     return JSONResponse(
         {
-            "times": [round(at, 1) for at, _ in points],
-            "series": {"records/s": [round(rate, 2) for _, rate in points]},
+            "times": [round(point.at_s, 1) for point in points],
+            "series": {
+                name: [None if rate is None else round(rate, 2) for rate in told]
+                for name, told in series.items()
+            },
             "is_partial": samples.is_partial,
         },
         headers={"Cache-Control": "no-store"},

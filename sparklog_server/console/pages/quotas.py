@@ -6,6 +6,7 @@ from starlette.responses import Response
 
 from sparklog.client.admin_quotas import QuotaEntity
 from sparklog_server.console.ask import Ask, Refused, get, post
+from sparklog_server.console.setting_text import setting_value
 
 KEYS: Final = {
     "producer_byte_rate": "bytes per second that are written, on each broker",
@@ -34,10 +35,10 @@ async def set_quota(ask: Ask) -> Response:
         elif name := ask.either(kind):
             parts[kind] = name
     if not parts:
-        raise Refused("say whose quota it is: a user, a client id or an address")
+        raise Refused("say whose quota it is: a user, a client id or an address", "user")
     if "ip" in parts and len(parts) > 1:
-        raise Refused("a quota of an address stands alone: leave user and client id out")
-    value = None if ask.field("act") == "delete" else _number(text)
+        raise Refused("a quota of an address stands alone: leave user and client id out", "ip")
+    value = None if ask.field("act") == "delete" else _number(setting_value(key, text))
     entity = QuotaEntity(tuple(sorted(parts.items())))
     await ask.cluster.change(lambda admin: admin.alter_client_quotas({entity: {key: value}}))
     return ask.moved("/quotas", f"{key} of {entity} is {'removed' if value is None else 'set'}.")
@@ -49,8 +50,8 @@ def _number(text: str) -> float:
     except ValueError:
         number = -1.0
     if not 0 < number < float("inf"):
-        raise Refused(f"{text[:40]!r}: a quota is a number above 0")
+        raise Refused(f"{text[:40]!r}: a quota is a number above 0", "value")
     return number
 
 
-ROUTES = [get("/quotas", quotas), post("/quotas", set_quota)]
+ROUTES = [get("/quotas", quotas), post("/quotas", set_quota, form=quotas)]

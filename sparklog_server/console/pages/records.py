@@ -2,21 +2,23 @@
 
 import base64
 import binascii
+from collections.abc import Mapping
 from time import time
 from typing import Final, NamedTuple
 
+import click
 import msgspec
 from starlette.responses import Response
 
 from sparklog.client.consumer import ConsumerRecord
 from sparklog.client.producer import Producer, RecordMetadata
 from sparklog.client.settings import ClientSettings
-from sparklog.errors import SparklogError
 from sparklog.model import TopicPartition
 from sparklog_server.cli.positions import Position, position
 from sparklog_server.console.ask import Ask, Refused, get, post
-from sparklog_server.console.browse import Wanted, read
+from sparklog_server.console.browse import Found, Wanted, read
 from sparklog_server.console.filters import BadExpression, Filter
+from sparklog_server.console.record_files import as_csv, as_json_lines
 from sparklog_server.console.shown import FORMS, Form, Shown, shown
 
 LIMIT: Final = 50
@@ -24,7 +26,13 @@ LIMIT_MAX: Final = 500
 PREVIEW_CHARACTERS: Final = 320
 WHOLE_CHARACTERS: Final = 64 * 1024
 HEADERS_SHOWN_MAX: Final = 100
+PAGED_PARTITIONS_MAX: Final = 1_000
+"""Partitions whose positions fit into an address."""
 _ENCODINGS: Final = ("text", "json", "base64", "hex")
+_FILES: Final = {
+    "jsonl": ("application/x-ndjson", as_json_lines),
+    "csv": ("text/csv; charset=utf-8", as_csv),
+}
 
 
 class RecordShown(NamedTuple):
@@ -61,9 +69,12 @@ def form_of(ask: Ask) -> Form:
 
 
 def selection_of(ask: Ask) -> Filter | None:
-    """The filter of the address; raises BadExpression."""
+    """The filter of the address."""
     text = ask.query("filter")
-    return Filter(text) if text else None
+    try:
+        return Filter(text) if text else None
+    except BadExpression as error:
+        raise Refused(str(error), "filter") from None
 
 
 async def partitions_of(ask: Ask) -> list[int]:
@@ -73,49 +84,100 @@ async def partitions_of(ask: Ask) -> list[int]:
     return [one.partition for one in described.partitions]
 
 
+def chosen_of(partitions: list[int], chosen: str) -> list[int]:
+    """The partition that is chosen, or all."""
+    numbers = [one for one in partitions if not chosen or str(one) == chosen]
+    if not numbers:
+        raise Refused(
+            f"there is no partition {chosen!r}; there are {len(partitions)}, from 0 on", "partition"
+        )
+    return numbers
+
+
+def positions_in(ask: Ask, parameter: str) -> dict[TopicPartition, int] | None:
+    """The positions `0:123,1:45` of an address, without parts that are none; None if it has no such list."""
+    text, topic, found = ask.query(parameter), ask.part("topic"), {}
+    for part in text.split(","):
+        partition, _, offset = part.partition(":")
+        if partition.isdecimal() and offset.isdecimal() and len(part) < 30:
+            found[TopicPartition(topic, int(partition))] = int(offset)
+    return found if text else None
+
+
+def positions_text(offsets: Mapping[TopicPartition, int]) -> str:
+    """As `positions_in` reads them."""
+    return ",".join(f"{at.partition}:{offset}" for at, offset in sorted(offsets.items()))
+
+
+def _wanted(ask: Ask, partitions: list[int]) -> Wanted:
+    """What the address asks for."""
+    name, start = ask.part("topic"), ask.query("from", "newest")
+    after, before = positions_in(ask, "after"), positions_in(ask, "before")
+    is_newest = start in ("", "newest", "end", "latest") or after is not None or before is not None
+    return Wanted(
+        [TopicPartition(name, number) for number in chosen_of(partitions, ask.query("partition"))],
+        None if is_newest else position(start, "from", int(time() * 1000)),
+        max(1, ask.number("limit", LIMIT, at_most=LIMIT_MAX)),
+        selection_of(ask),
+        "read_committed" if ask.query("committed") == "1" else "read_uncommitted",
+        after=after,
+        before=before,
+        until=positions_in(ask, "until"),
+    )
+
+
+async def _found(ask: Ask, partitions: list[int]) -> Found | None:
+    """The records; None if a field of the form is wrong, which the page then says."""
+    settings = ask.cluster.settings
+    try:
+        wanted = _wanted(ask, partitions)
+    except (Refused, click.ClickException) as error:
+        ask.wrong(error)
+        return None
+    return await ask.admin(lambda admin: read(admin, settings, wanted))
+
+
 async def browse(ask: Ask) -> Response:
     """Records from a position on, or the newest ones."""
     name, form, partitions = ask.part("topic"), form_of(ask), await partitions_of(ask)
-    chosen = ask.query("partition")
-    numbers = [one for one in partitions if not chosen or str(one) == chosen]
-    if not numbers:
-        raise Refused(f"{name} has no partition {chosen!r}; it has {len(partitions)}, from 0 on")
-    start, limit = ask.query("from", "newest"), max(1, ask.number("limit", LIMIT, at_most=LIMIT_MAX))
-    error, found = None, None
-    try:
-        wanted = Wanted(
-            [TopicPartition(name, number) for number in numbers],
-            None if start in ("", "newest", "end", "latest") else position(start, "from", int(time() * 1000)),
-            limit,
-            selection_of(ask),
-            "read_committed" if ask.query("committed") == "1" else "read_uncommitted",
-        )
-        settings = ask.cluster.settings
-        found = await ask.admin(lambda admin: read(admin, settings, wanted))
-    except BadExpression as refused:
-        error = f"filter: {refused}"
-    records = [] if found is None else found.records
-    single = None if found is None or len(numbers) != 1 else TopicPartition(name, numbers[0])
+    found = await _found(ask, partitions)
+    is_paged = found is not None and len(found.first) <= PAGED_PARTITIONS_MAX
     return ask.page(
         "records.html",
-        status=200 if error is None else 400,
         topic=name,
-        error=error,
         found=found,
-        rows=[record_shown(ask, record, form, PREVIEW_CHARACTERS) for record in records],
+        rows=[]
+        if found is None
+        else [record_shown(ask, one, form, PREVIEW_CHARACTERS) for one in found.records],
         partitions=partitions,
-        chosen=chosen,
-        start=start,
-        limit=limit,
+        chosen=ask.query("partition"),
+        start=ask.query("from", "newest"),
+        limit=ask.number("limit", LIMIT, at_most=LIMIT_MAX),
         filter=ask.query("filter"),
         form=form,
         forms=FORMS,
         is_committed=ask.query("committed") == "1",
-        older=_older(found.begins[single], records, limit) if found and single else None,
-        newer=found.reached[single]
-        if found and single and found.reached[single] < found.ends[single]
-        else None,
-        has_schema=name in ask.console.schemas,
+        first=positions_text(found.first) if found is not None and is_paged else None,
+        beyond=positions_text(found.limit) if found is not None and is_paged else None,
+    )
+
+
+async def download(ask: Ask) -> Response:
+    """The records of a page as a file: JSON lines, or CSV."""
+    kind = ask.part("kind")
+    if kind not in _FILES:
+        raise Refused(f"{kind[:40]!r} is no form of a file; there are {', '.join(_FILES)}", status=404)
+    found = await _found(ask, await partitions_of(ask))
+    if found is None:
+        raise Refused(" ".join(ask.problems.values()))
+    media_type, lines = _FILES[kind]
+    return Response(
+        await ask.cluster.run(lines, found.records),
+        media_type=media_type,
+        headers={
+            "Content-Disposition": f'attachment; filename="{ask.part("topic")}.{kind}"',
+            "Cache-Control": "no-store",
+        },
     )
 
 
@@ -164,33 +226,27 @@ async def _at(ask: Ask) -> ConsumerRecord:
     return found.records[0]
 
 
-def _older(begin: int, records: list[ConsumerRecord], limit: int) -> int | None:
-    first = min((one.offset for one in records), default=begin)
-    return max(begin, first - limit) if first > begin else None
-
-
 # -- produce -------------------------------------------------------------------------------------------------
 
 
 async def produce_form(ask: Ask) -> Response:
     """The form for a record."""
-    return _form(ask, await partitions_of(ask), 200, None)
+    return ask.page(
+        "produce.html", topic=ask.part("topic"), partitions=await partitions_of(ask), encodings=_ENCODINGS
+    )
 
 
 async def produce(ask: Ask) -> Response:
-    """Write one record; an error shows the form again as it was."""
+    """Write one record."""
     partitions = await partitions_of(ask)
     name, settings = ask.part("topic"), ask.cluster.settings
-    try:
-        partition = ask.field("partition")
-        number = None if not partition else next((one for one in partitions if str(one) == partition), -1)
-        if number == -1:
-            raise Refused(f"there is no partition {partition!r}")
-        key, value = _content(ask, "key"), _content(ask, "value")
-        headers = _headers(ask.field("headers"))
-        told = await ask.cluster.run(_send, settings, name, number, key, value, headers)
-    except (SparklogError, Refused) as error:
-        return _form(ask, partitions, 400, str(error))
+    partition = ask.field("partition")
+    number = None if not partition else next((one for one in partitions if str(one) == partition), -1)
+    if number == -1:
+        raise Refused(f"there is no partition {partition!r}", "partition")
+    key, value = _content(ask, "key"), _content(ask, "value")
+    headers = _headers(ask.field("headers"))
+    told = await ask.cluster.run(_send, settings, name, number, key, value, headers)
     return ask.moved(
         f"/topics/{name}/records/{told.topic_partition.partition}/{told.offset}",
         f"Written to {told.topic_partition}, offset {told.offset}.",
@@ -212,19 +268,6 @@ def _send(
         return producer.send(topic, value, key, headers=headers, partition=partition).result()
 
 
-def _form(ask: Ask, partitions: list[int], status: int, error: str | None) -> Response:
-    given = {name: values[0] for name, values in ask.form.items()}
-    return ask.page(
-        "produce.html",
-        status,
-        topic=ask.part("topic"),
-        partitions=partitions,
-        encodings=_ENCODINGS,
-        given=given,
-        error=error,
-    )
-
-
 def _content(ask: Ask, part: str) -> bytes | None:
     """The bytes of a key or value; None for null, and for an empty key."""
     text, encoding = ask.field(part), ask.field(f"{part}.encoding", "text")
@@ -239,7 +282,7 @@ def _content(ask: Ask, part: str) -> bytes | None:
             msgspec.json.decode(text)
         return text.encode()
     except (ValueError, binascii.Error, msgspec.MsgspecError, RecursionError) as error:
-        raise Refused(f"the {part} is not {encoding}: {error}") from None
+        raise Refused(f"the {part} is not {encoding}: {error}", part) from None
 
 
 def _headers(text: str) -> list[tuple[str, bytes | None]]:
@@ -254,8 +297,9 @@ def _headers(text: str) -> list[tuple[str, bytes | None]]:
 
 ROUTES = [
     get("/topics/{topic}/records", browse),
+    get("/topics/{topic}/download/{kind}", download),
     get("/topics/{topic}/records/{partition}/{offset}", record),
     get("/topics/{topic}/records/{partition}/{offset}/raw", raw),
     get("/topics/{topic}/produce", produce_form),
-    post("/topics/{topic}/produce", produce),
+    post("/topics/{topic}/produce", produce, form=produce_form),
 ]

@@ -13,8 +13,8 @@ _DEFAULT_SOURCES = ("DEFAULT_CONFIG", "UNKNOWN")
 
 async def settings(ask: Ask) -> Response:
     """The settings of one broker."""
-    search, shows_all, edited = ask.query("q"), ask.query("all") == "1", ask.query("edit")
-    wanted = ask.query("broker")
+    search, shows_all = ask.query("q"), ask.query("all") == "1"
+    edited, wanted = ask.query("edit") or ask.field("key"), ask.query("broker") or ask.field("shown")
 
     def told(admin: Admin) -> tuple[Cluster, int, dict[str, ConfigEntry]]:
         cluster = admin.describe_cluster()
@@ -50,4 +50,4 @@ async def set_setting(ask: Ask) -> Response:
     return ask.moved("/settings", f"{change.name} of {of} is changed.", broker=ask.field("shown"))
 
 
-ROUTES = [get("/settings", settings), post("/settings", set_setting)]
+ROUTES = [get("/settings", settings), post("/settings", set_setting, form=settings)]

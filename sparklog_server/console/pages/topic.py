@@ -10,6 +10,7 @@ from sparklog.client.admin_topics import Topic
 from sparklog.errors import BrokerError, SparklogError
 from sparklog.model import NodeId, TopicPartition
 from sparklog_server.console.ask import DIGITS_MAX, Ask, Refused, get, post
+from sparklog_server.console.setting_text import setting_value
 
 PARTITIONS_SHOWN_MAX: Final = 500
 
@@ -36,7 +37,7 @@ async def topic(ask: Ask) -> Response:
         return described, _rows(admin, described), settings
 
     described, rows, settings = await ask.admin(told)
-    edited = ask.query("edit")
+    edited = ask.query("edit") or ask.field("key")
     shows_all = ask.query("all") == "1" or bool(edited)
     return ask.page(
         "topic.html",
@@ -70,14 +71,17 @@ def setting_change(ask: Ask) -> ConfigChange:
     key = ask.required("key", "the setting")
     if ask.field("act") == "delete":
         return ConfigChange(key, operation="delete")
-    return ConfigChange(key, ask.field("value"))
+    try:
+        return ConfigChange(key, setting_value(key, ask.field("value")))
+    except ValueError as error:
+        raise Refused(str(error), "value") from None
 
 
 async def add_partitions(ask: Ask) -> Response:
     """Raise the number of partitions."""
     name, text = ask.part("topic"), ask.required("count", "the number of partitions")
     if not text.isdecimal() or len(text) > DIGITS_MAX or int(text) >= 1 << 31:
-        raise Refused(f"{text[:40]!r} is no number of partitions")
+        raise Refused(f"{text[:40]!r} is no number of partitions", "count")
     await ask.cluster.change(lambda admin: admin.create_partitions({name: int(text)}))
     return ask.moved(f"/topics/{name}", f"{name} has {int(text)} partitions.")
 
@@ -86,15 +90,14 @@ async def asked_to_delete(ask: Ask) -> Response:
     """The form that asks for the name."""
     name = ask.part("topic")
     described = (await ask.admin(lambda admin: admin.describe_topics([name])))[name]
-    return ask.page("topic_delete.html", topic=described, error=None)
+    return ask.page("topic_delete.html", topic=described)
 
 
 async def delete(ask: Ask) -> Response:
     """Delete the topic, if its name was typed."""
     name = ask.part("topic")
     if ask.field("name") != name:
-        described = (await ask.admin(lambda admin: admin.describe_topics([name])))[name]
-        return ask.page("topic_delete.html", 400, topic=described, error="That is not the name of the topic.")
+        raise Refused("That is not the name of the topic.", "name")
     await ask.cluster.change(lambda admin: admin.delete_topics([name]))
     return ask.moved("/topics", f"Topic {name} is deleted.")
 
@@ -131,8 +134,8 @@ def _rows(admin: Admin, described: Topic) -> list[PartitionRow]:
 
 ROUTES = [
     get("/topics/{topic}", topic),
-    post("/topics/{topic}/settings", set_setting),
-    post("/topics/{topic}/partitions", add_partitions),
+    post("/topics/{topic}/settings", set_setting, form=topic),
+    post("/topics/{topic}/partitions", add_partitions, form=topic),
     get("/topics/{topic}/delete", asked_to_delete),
-    post("/topics/{topic}/delete", delete),
+    post("/topics/{topic}/delete", delete, form=asked_to_delete),
 ]

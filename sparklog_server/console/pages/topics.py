@@ -6,10 +6,11 @@ from starlette.responses import Response
 
 from sparklog.client.admin import NewTopic
 from sparklog.client.admin_topics import Topic
-from sparklog.errors import BrokerError, SparklogError
+from sparklog.errors import SparklogError
 from sparklog.model import TopicPartition
 from sparklog_server.config.topic_settings import topic_keys
 from sparklog_server.console.ask import DIGITS_MAX, Ask, Refused, get, post
+from sparklog_server.console.setting_text import setting_value
 
 PER_PAGE: Final = 50
 PAGES_MAX: Final = 100_000
@@ -57,30 +58,27 @@ async def topics(ask: Ask) -> Response:
 
 async def new(ask: Ask) -> Response:
     """The form for a new topic."""
-    return _form(ask, 200, None, {})
+    keys = {name: key for name, (_, key) in topic_keys().items() if key.has_effect}
+    first = [keys.pop(name) for name in FIRST_KEYS]
+    others = list(keys.values())
+    is_open = any(ask.field(f"config.{key.name}") for key in others)
+    return ask.page("topic_new.html", first=first, others=others, is_open=is_open)
 
 
 async def create(ask: Ask) -> Response:
-    """Create a topic; an error shows the form again as it was."""
-    given = {name: values[0] for name, values in ask.form.items()}
-    try:
-        name = ask.required("name", "the name").strip()
-        configs = {
-            key: value.strip() for key in topic_keys() if (value := ask.field(f"config.{key}")).strip()
-        }
-        wanted = NewTopic(name, _count(ask, "partitions"), _count(ask, "replication"), configs)
-        await ask.cluster.change(lambda admin: admin.create_topics([wanted]))
-    except (BrokerError, Refused) as error:
-        return _form(ask, 400, str(error), given)
+    """Create a topic."""
+    name = ask.required("name", "the name").strip()
+    configs = {key: value for key in topic_keys() if (value := _config(ask, key))}
+    wanted = NewTopic(name, _count(ask, "partitions"), _count(ask, "replication"), configs)
+    await ask.cluster.change(lambda admin: admin.create_topics([wanted]))
     return ask.moved(f"/topics/{name}", f"Topic {name} is created.")
 
 
-def _form(ask: Ask, status: int, error: str | None, given: dict[str, str]) -> Response:
-    keys = {name: key for name, (_, key) in topic_keys().items() if key.has_effect}
-    first = [keys.pop(name) for name in FIRST_KEYS]
-    return ask.page(
-        "topic_new.html", status, error=error, given=given, first=first, others=list(keys.values())
-    )
+def _config(ask: Ask, key: str) -> str:
+    try:
+        return setting_value(key, ask.field(f"config.{key}"))
+    except ValueError as error:
+        raise Refused(str(error), f"config.{key}") from None
 
 
 def _count(ask: Ask, name: str) -> int:
@@ -88,7 +86,7 @@ def _count(ask: Ask, name: str) -> int:
     if not text:
         return -1
     if not text.isdecimal() or len(text) > DIGITS_MAX or not 0 < int(text) < 1 << 15:
-        raise Refused(f"{name}: {text[:40]!r} is not a number from 1 to 32767")
+        raise Refused(f"{text[:40]!r} is not a number from 1 to 32767", name)
     return int(text)
 
 
@@ -120,4 +118,4 @@ def _row(topic: Topic, sizes: dict[str, int], rate: float | None) -> TopicRow:
     )
 
 
-ROUTES = [get("/topics", topics), get("/new-topic", new), post("/new-topic", create)]
+ROUTES = [get("/topics", topics), get("/new-topic", new), post("/new-topic", create, form=new)]

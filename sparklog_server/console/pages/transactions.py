@@ -6,8 +6,9 @@ from starlette.responses import Response
 
 from sparklog.client.admin import Admin
 from sparklog.client.admin_transactions import OpenTransaction, TransactionDescription, TransactionListing
+from sparklog.errors import BrokerError, ErrorCode
 from sparklog.model import TopicPartition
-from sparklog_server.console.ask import Ask, Refused, get, post
+from sparklog_server.console.ask import Absent, Ask, Refused, get, post
 
 SHOWN_MAX: Final = 200
 LONGER_THAN_MS: Final = 900_000
@@ -44,14 +45,20 @@ async def transaction(ask: Ask) -> Response:
     def told(admin: Admin) -> TransactionDescription:
         return admin.describe_transactions([name])[name]
 
-    return ask.page("transaction.html", told=await ask.admin(told))
+    try:
+        return ask.page("transaction.html", told=await ask.admin(told))
+    except BrokerError as error:
+        if error.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            raise
+    existing = [one.transactional_id for one in await ask.admin(lambda admin: admin.list_transactions())]
+    raise Absent("transactional id", name, existing, "/transaction?id=")
 
 
 async def fence(ask: Ask) -> Response:
     """Fence the producer of an id: its open transaction is aborted."""
     name = ask.required("id", "the transactional id")
     if ask.field("confirm") != "yes":
-        raise Refused("confirm that the producer is to be fenced")
+        raise Refused("confirm that the producer is to be fenced", "confirm")
     await ask.cluster.change(lambda admin: admin.fence_producers([name]))
     return ask.moved("/transaction", "The producer is fenced, and its open transaction is aborted.", id=name)
 
@@ -77,6 +84,6 @@ async def abort(ask: Ask) -> Response:
 ROUTES = [
     get("/transactions", transactions),
     get("/transaction", transaction),
-    post("/transaction/fence", fence),
-    post("/transactions/abort", abort),
+    post("/transaction/fence", fence, form=transaction),
+    post("/transactions/abort", abort, form=transactions),
 ]

@@ -22,9 +22,9 @@ async def set_password(ask: Ask) -> Response:
     """Add a user, or change a password."""
     user, password = ask.required("user", "the name"), ask.required("password", "the password")
     if password != ask.field("again"):
-        raise Refused("the two passwords differ")
+        raise Refused("the two passwords differ", "again")
     if len(password.encode()) > _PASSWORD_MAX or "\0" in password or "\n" in password:
-        raise Refused(f"a password is one line of at most {_PASSWORD_MAX} bytes")
+        raise Refused(f"a password is one line of at most {_PASSWORD_MAX} bytes", "password")
     change = ScramUpsertion(user, password, mechanism=_mechanism(ask))
     await ask.cluster.change(lambda admin: admin.alter_user_scram_credentials([change]))
     return ask.moved("/users", f"The password of {user} is set.")
@@ -43,7 +43,11 @@ def _mechanism(ask: Ask) -> ScramMechanism:
     for known in MECHANISMS:
         if known == text:
             return known
-    raise Refused(f"{text[:40]!r} is no mechanism; there are {', '.join(MECHANISMS)}")
+    raise Refused(f"{text[:40]!r} is no mechanism; there are {', '.join(MECHANISMS)}", "mechanism")
 
 
-ROUTES = [get("/users", users), post("/users", set_password), post("/users/remove", remove)]
+ROUTES = [
+    get("/users", users),
+    post("/users", set_password, form=users),
+    post("/users/remove", remove, form=users),
+]

@@ -65,6 +65,9 @@
     }
     return `${+value.toPrecision(3)}`;
   };
+  // As all times of the console: in UTC, as ISO 8601 writes them.
+  const clock = (seconds) => new Date(seconds * 1000).toISOString().slice(0, 19).replace("T", " ");
+  const isOfBytes = (label) => label === "bytes/s", fromZero = (_, low, high) => [0, Math.max(1, high * 1.1)];
   const chart = (place) => {
     let plot = null, names = "";
     const waiting = document.createElement("p");
@@ -84,11 +87,12 @@
         width: place.clientWidth, height: 170,
         cursor: { drag: { x: false, y: false } },
         legend: { live: true, show: true },
-        scales: { y: { range: (_, low, high) => [0, Math.max(1, high * 1.1)] } },
-        axes: [axis, { ...axis, values: (_, ticks) => ticks.map(short), size: 60 }],
-        series: [{ label: "time" }, ...series.map(([label], index) => ({
-          label, stroke: COLOURS[index % COLOURS.length], width: 2, value: (_, value) => short(value),
-          fill: series.length === 1 ? `${COLOURS[0]}22` : undefined, spanGaps: true, points: { show: told.times.length < 3 },
+        scales: { y: { range: fromZero }, bytes: { range: fromZero } },
+        axes: [{ ...axis, values: (_, ticks) => ticks.map((at) => clock(at).slice(11)) }, { ...axis, values: (_, ticks) => ticks.map(short), size: 60 },
+          ...(series.some(([label]) => isOfBytes(label)) ? [{ ...axis, scale: "bytes", side: 1, grid: { show: false }, values: (_, ticks) => ticks.map((one) => `${short(one)}B`), size: 64 }] : [])],
+        series: [{ label: "Time (UTC)", value: (_, at) => (at == null ? "–" : clock(at)) }, ...series.map(([label], index) => ({
+          label, scale: isOfBytes(label) ? "bytes" : "y", stroke: COLOURS[index % COLOURS.length], width: 2, value: (_, value) => short(value),
+          fill: series.length === 1 ? `${COLOURS[0]}22` : undefined, spanGaps: false, points: { show: told.times.length < 3 },
         }))],
       }, data, place);
     };
