@@ -50,9 +50,9 @@ _DECLARED: Final[dict[str, dict[Level, str]]] = {
     "sparklog.coordinator": {
         INFO: "coordinator-loaded coordinator-unloaded group-deleted transaction-fenced "
         "transaction-rolled-forward",
-        WARN: "coordinator-append-refused coordinator-batch-skipped coordinator-behind-log markers-failed "
+        WARN: "coordinator-append-refused coordinator-behind-log markers-failed "
         "transaction-abandoned transaction-timed-out",
-        ERROR: "coordinator-load-failed coordinator-state-uncertain decisions-unread",
+        ERROR: "coordinator-load-failed decisions-unread",
     },
     "sparklog.log": {
         INFO: "disk-no-longer-full log-cleaned logs-recovered metadata-log-begins segments-deleted",

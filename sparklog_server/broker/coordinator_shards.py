@@ -20,7 +20,7 @@ from sparklog_server.coordinator.command import Command, Token
 from sparklog_server.coordinator.placement import partition_for
 from sparklog_server.coordinator.runtime import CoordinatorRuntime
 from sparklog_server.coordinator.shard import Answer, Shard
-from sparklog_server.log.answers import BrokenFrame, OffsetOutOfRange
+from sparklog_server.log.answers import OffsetOutOfRange
 from sparklog_server.log.validate import RecordsRefused
 from sparklog_server.log.verification import Verification
 from sparklog_server.metadata.entries import PartitionImage
@@ -103,16 +103,6 @@ class LedPartition:
             raise Refused(ErrorCode.NOT_COORDINATOR, unavailable.code.name) from unavailable
         except OffsetOutOfRange as refused:
             raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(refused)) from refused
-        except BrokenFrame as broken:
-            # The load finds the next batch by its checksum.
-            return FileSlice(broken.file, broken.position, min(bytes_max, broken.file.size - broken.position))
-
-    def offset_behind(self, part: FileSlice) -> Offset | None:
-        segments = self._partition.log.segments.all
-        at = next(
-            (number for number, segment in enumerate(segments) if segment.file is part.file), len(segments)
-        )
-        return segments[at + 1].base_offset if at + 1 < len(segments) else None
 
 
 class _ShardWaiter:
@@ -202,6 +192,11 @@ class CoordinatorShards:
         """The partition that will keep a key, if the topic is made as it is asked for."""
         return partition_for(key, self.topic_wanted.topics[0].num_partitions)
 
+    def has_failed(self, key: str) -> bool:
+        """Whether this broker leads the partition of a key, and its shard cannot be loaded."""
+        index = self.shard_of(key)
+        return index is not None and self.runtime.has_failed(index)
+
     def leader_epoch(self, key: str) -> LeaderEpoch:
         """The epoch in which the partition of a key is led."""
         return self._partitions[partition_for(key, self.partition_count)].leader_epoch
@@ -212,7 +207,7 @@ class CoordinatorShards:
         return None if index is None else self._partitions[index].leader
 
     def shards(self) -> list[int]:
-        """The partitions whose shards this node runs, in order."""
+        """The partitions whose shards this node runs or has to run, in order."""
         return self.runtime.shards()
 
     # -- changes of the partitions

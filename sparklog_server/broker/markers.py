@@ -60,11 +60,8 @@ class Markers:
                     token=share,
                     now=now,
                 )
-                if code is ErrorCode.NOT_COORDINATOR and not context.groups.runtime.is_coming(
-                    topic_partition.partition
-                ):
-                    # A shard that cannot be read is dropped for good. The transaction is ended in the log, so
-                    # that the producer goes on.
+                if context.groups.runtime.has_failed(topic_partition.partition):
+                    # The transaction is ended in the log, so that the producer goes on.
                     _append(writing, partition, marker, now)
                 elif code is not ErrorCode.NONE:
                     share.refused(code)

@@ -115,7 +115,7 @@ class Quorum:
         """Open the metadata log and take part in the quorum, whose only voter is this node where no `company`
         is given. `directory_id` is that of the directory of the metadata log.
 
-        Raises StorageError, ElectionStateCorrupt, and DecodeError for a log or snapshot with records that
+        Raises StorageError, and DecodeError for a log or snapshot with records that
         this release does not know.
         """
         node_id = NodeId(settings.node_id)

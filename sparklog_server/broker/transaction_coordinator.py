@@ -163,12 +163,13 @@ class TransactionCoordinator:
         return self.send(transaction.transactional_id, command, token, now)
 
     def open_producers(self) -> frozenset[int] | None:
-        """The producer ids whose transactions are open or about to end; None while a shard is loading.
-        Scans all transactions.
+        """The producer ids whose transactions are open or about to end; None while a shard is loading,
+        or cannot be loaded. Scans all transactions.
         """
-        if self.shards.partition_count and not self.shards.is_settled:
+        count, runtime = self.shards.partition_count, self.shards.runtime
+        if count and (not self.shards.is_settled or any(map(runtime.has_failed, range(count)))):
             return None
-        shards = cast("list[TxnShard]", self.shards.runtime.serving())
+        shards = cast("list[TxnShard]", runtime.serving())
         return frozenset(
             one.producer_id
             for shard in shards

@@ -118,8 +118,10 @@ def format_directories(
             wall_ms=Millis(time.time_ns() // 1_000_000),
             credentials=credentials,
         )
-    except (DirectoryRefused, StorageError) as error:
+    except DirectoryRefused as error:
         raise click.ClickException(str(error)) from error
+    except StorageError as error:
+        raise click.ClickException(error.with_remedy) from error
     for path, directory_id in ids.items():
         print_line(
             "formatted",

@@ -66,8 +66,10 @@ def init(
             reserve=lambda port: port or ports.reserve(0),
             given=given,
         )
-    except (DirectoryRefused, StorageError) as error:
+    except DirectoryRefused as error:
         raise click.ClickException(str(error)) from error
+    except StorageError as error:
+        raise click.ClickException(error.with_remedy) from error
     finally:
         ports.close()
     root = Path(directory).absolute()

@@ -110,7 +110,7 @@ def inspect(paths: tuple[str, ...], is_deep: bool, is_json: bool) -> int:
             else:
                 inspection.file(path, is_summary=False)
     except StorageError as error:
-        raise click.ClickException(str(error)) from error
+        raise click.ClickException(error.with_remedy) from error
     finally:
         inspection.printer.flush()
     return EXIT_FAILURE if inspection.is_damaged else 0
@@ -347,12 +347,9 @@ def other_readers() -> "Mapping[str, Reader]":
         try:
             parse(content, path)
             found = json.loads(content)
-        except (ElectionStateCorrupt, ValueError) as error:
+        except ElectionStateCorrupt as error:
             position = getattr(error.__cause__, "pos", 0)
-            what = str(error).removeprefix(f"{path}: ")
-            return Contents(
-                "quorum-state", [], [Finding(path, position, what, "restore the file from a copy")]
-            )
+            return Contents("quorum-state", [], [Finding(path, position, error.reason, error.remedy)])
         return Contents("quorum-state", [{"key": key, "value": value} for key, value in found.items()], [])
 
     return {FILE_NAME: election_state, CLEAN_STOP_FILE: offsets, METADATA_POINT_FILE: offsets}

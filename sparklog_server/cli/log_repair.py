@@ -104,7 +104,7 @@ def repair(
     except DirectoryInUse as error:
         raise click.ClickException(f"{error.path} is held by a running broker: stop it first") from error
     except StorageError as error:
-        raise click.ClickException(str(error)) from error
+        raise click.ClickException(error.with_remedy) from error
     finally:
         disk.unlock(path)
     return summed_up(all_steps, reports, is_executed=is_executed, is_possible=is_possible)

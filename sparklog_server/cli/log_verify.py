@@ -86,7 +86,7 @@ def verify(directory: str, is_deep: bool, is_json: bool) -> int:
             f"{error.path} is held by a running broker: stop it first, or use `sparklog inspect`"
         ) from error
     except StorageError as error:
-        raise click.ClickException(str(error)) from error
+        raise click.ClickException(error.with_remedy) from error
     finally:
         disk.unlock(locked)
     sys.stdout.flush()

@@ -50,7 +50,6 @@ class ShardPartition(Protocol):
         """
 
     def read(self, start: Offset, limit: Offset, bytes_max: int) -> FileSlice | None:
-        """Whole batches of `[start, limit)`, one at least; None if there are none. Raises Refused."""
-
-    def offset_behind(self, part: FileSlice) -> Offset | None:
-        """The base offset of the segment after the one that `part` is read from; None if it is the last."""
+        """Whole batches of `[start, limit)`, one at least; None if there are none. Raises Refused, and
+        StorageError if the log is damaged there.
+        """

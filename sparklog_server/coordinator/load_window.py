@@ -5,10 +5,10 @@ last record of each key is replayed; the `clean` kernel finds it without the GIL
 transactions is replayed whole, because an overwritten record is valid again if the newer one is aborted.
 `Undecided` has the producer of a transactional record, and `Decided` the marker in its place.
 
-Each batch is checked against its CRC-32C. A batch that does not match, or whose frame is broken, is skipped
-and reported as `Lost`. Reading resumes at the next sound batch of the file, by position, because an offset
-cannot be looked up across a broken frame. Kafka checks no CRC here: it replays altered bytes, and a broken
-frame fails the whole partition.
+Each batch is checked against its CRC-32C. A batch that does not match, or whose frame is broken, fails the
+load: a replay skips nothing, because without a record the state is another one (a group without its offset
+would begin at the end of the log). Only an operator may give up the batch, with `sparklog log repair`. Kafka
+checks no CRC here and replays altered bytes; a broken frame fails the partition there too.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,8 @@ from sparklog.record.batch import (
     read_header,
 )
 from sparklog.record.control import ControlType, Marker, parse_control
-from sparklog_server.disk.door import DiskFile
+from sparklog_server.disk.door import DiskFile, StorageError
+from sparklog_server.log.damage import log_dir_of, repair_remedy
 from sparklog_server.log.examine import Unsound, judge
 
 WINDOW_BYTES = 8 << 20
@@ -53,44 +54,18 @@ class Decided(NamedTuple):
     offset: Offset
 
 
-class Lost(NamedTuple):
-    """No batch of `path` can be read in `[start, limit)`; `position` is the first byte known to be wrong,
-    `offset` the offset due there.
-
-    `next_offset` is that of the batch at `limit`; None if the file ends there.
-    """
-
-    path: str
-    start: int
-    limit: int
-    position: int
-    offset: Offset | None
-    next_offset: Offset | None
-    reason: str
-
-
-Step = Record | Undecided | Decided | Lost
+Step = Record | Undecided | Decided
 
 
 class Window(msgspec.Struct, frozen=True):
-    """The pieces of a window to replay: whole batches, and the damage between them.
+    """The pieces of a window to replay, of whole batches. The next window begins at `next_offset`."""
 
-    The next window begins at `next_offset`. After damage the rest of the file is read by position: `rest` is
-    its next part. With `is_file_end` the file is read to its end by position, and the next window begins with
-    the next segment.
-    """
-
-    pieces: tuple[bytes | memoryview | Lost, ...]
+    pieces: tuple[bytes | memoryview, ...]
     next_offset: Offset
-    rest: FileSlice | None = None
-    is_file_end: bool = False
 
     def steps(self) -> Iterator[Step]:
         """The steps to replay, decoded batch by batch. Raises DecodeError."""
         for piece in self.pieces:
-            if isinstance(piece, Lost):
-                yield piece
-                continue
             view, position = memoryview(piece), 0
             while position < len(view):
                 header = read_header(view, position)
@@ -110,6 +85,14 @@ class Window(msgspec.Struct, frozen=True):
                 position += header.size
 
 
+class ReplayDamaged(StorageError):
+    """The log of a shard has no sound batch at `position` of a file, though one is due there."""
+
+    def __init__(self, path: str, position: int, what: str) -> None:
+        log_dir = log_dir_of(log_dir_of(path))
+        super().__init__(path, "read", f"at byte {position}: {what}", remedy=repair_remedy(log_dir))
+
+
 class _Stretch(NamedTuple):
     """Consecutive sound batches: their end in the content, the offset after the last, and their attributes
     or-ed.
@@ -120,67 +103,31 @@ class _Stretch(NamedTuple):
     attributes: int
 
 
-def read_window(window: FileSlice, seed: bytes, *, is_rest: bool = False) -> Window:
+def read_window(window: FileSlice, seed: bytes) -> Window:
     """The job: read batches and drop overwritten records. `seed` (16 bytes) protects against keys made to
     collide.
 
-    With `is_rest` the window is a part of a file after damage and may end within a batch. Raises
-    StorageError.
+    Raises StorageError, of which ReplayDamaged is one.
     """
     content = window.read()
-    stretch = _sound(content, 0)
-    if stretch.limit == window.length and not is_rest:
-        return Window(_replayed(content, stretch.attributes, seed), Offset(stretch.next_offset))
-    return _read_around(window, content, stretch, seed)
+    stretch = _sound(content)
+    if stretch.limit < window.length:
+        file = cast(DiskFile, window.file)
+        judged = judge(file, window.position + stretch.limit)
+        raise (
+            ReplayDamaged(file.path, judged.position, judged.what)
+            if isinstance(judged, Unsound)
+            else ReplayDamaged(file.path, window.position + stretch.limit, "a whole batch is due here")
+        )
+    return Window(_replayed(content, stretch.attributes, seed), Offset(stretch.next_offset))
 
 
-def _read_around(window: FileSlice, content: bytes, stretch: _Stretch, seed: bytes) -> Window:
-    """Read a window that has damage, or follows it."""
-    file = cast(DiskFile, window.file)
-    view = memoryview(content)
-    pieces: list[bytes | memoryview | Lost] = []
-    begin, next_offset = 0, -1
-    while True:
-        if stretch.limit > begin:
-            pieces += _replayed(bytes(view[begin : stretch.limit]), stretch.attributes, seed)
-            next_offset = stretch.next_offset
-        at = window.position + stretch.limit
-        if at < file.size:
-            judged = judge(file, at)
-            if isinstance(judged, Unsound):
-                due = None if next_offset < 0 else Offset(next_offset)
-                following = judge(file, judged.limit) if judged.limit < file.size else None
-                resumed = (
-                    None
-                    if following is None or isinstance(following, Unsound)
-                    else Offset(following.base_offset)
-                )
-                pieces.append(
-                    Lost(file.path, judged.start, judged.limit, judged.position, due, resumed, judged.what)
-                )
-                at = judged.limit
-                next_offset = next_offset if resumed is None else resumed
-            elif at - window.position == begin or at + judged.size > window.position + len(content):
-                # The batch ends after this window: the next window has room for it.
-                length = max(WINDOW_BYTES, judged.size)
-                return _around(pieces, next_offset, FileSlice(file, at, min(length, file.size - at)))
-        begin = at - window.position
-        if begin >= len(content):
-            rest = FileSlice(file, at, min(WINDOW_BYTES, file.size - at)) if at < file.size else None
-            return _around(pieces, next_offset, rest)
-        stretch = _sound(content, begin)
-
-
-def _around(pieces: list[bytes | memoryview | Lost], next_offset: int, rest: FileSlice | None) -> Window:
-    return Window(tuple(pieces), Offset(max(next_offset, 0)), rest, is_file_end=rest is None)
-
-
-def _sound(content: bytes, position: int) -> _Stretch:
-    """The sound batches from `position` up to the first damaged or incomplete one. Works in pieces, so that
+def _sound(content: bytes) -> _Stretch:
+    """The sound batches up to the first damaged or incomplete one. Works in pieces, so that
     the GIL is released between them.
     """
     view = memoryview(content)
-    next_offset, attributes, size = -1, 0, _PIECE_BYTES
+    position, next_offset, attributes, size = 0, -1, 0, _PIECE_BYTES
     while position < len(view):
         piece = view[position : position + size]
         is_broken = False

@@ -1,6 +1,7 @@
 """The runtime of coordinator shards: one for each partition of an internal topic that this broker leads.
 
     elected ──► LOADING: a job reads a window, `replay` takes it in slices ──► ACTIVE ──► dropped
+                   └── a batch or a record cannot be read ──► FAILED, until another leader is elected
 
     command ─► shard.decide ─► records replayed, gathered ─► one batch at the end of a turn ─► answers parked
                                                                                                    │
@@ -34,7 +35,7 @@ from sparklog_server.outcome import Refused
 from .active_shard import ActiveShard, LogMoved
 from .command import Command, Token
 from .home import ShardPartition
-from .load_window import Decided, Lost, Window, read_window
+from .load_window import Decided, Window, read_window
 from .loader import CoordinatorLoader
 from .shard import Answer, Decision, Shard
 from .timers import Timers
@@ -93,6 +94,7 @@ class CoordinatorRuntime:
         self._timers: Timers[int] = Timers()
         self._reloads: dict[int, tuple[Micros, ShardPartition, LeaderEpoch]] = {}
         self._dropped: dict[int, None] = {}
+        self._failed: dict[int, ActiveShard] = {}
 
     # -- leadership
 
@@ -102,9 +104,7 @@ class CoordinatorRuntime:
         if epoch is None:
             return
         self.resigned(index, ErrorCode.NOT_COORDINATOR)
-        loading = CoordinatorLoader(
-            f"{self._topic}-{index}", partition.log_start_offset, partition.log_end_offset, now
-        )
+        loading = CoordinatorLoader(partition.log_start_offset, partition.log_end_offset, now)
         self._dropped.pop(index, None)
         self._active[index] = ActiveShard(index, self._make_shard(), partition, epoch, loading)
         self._load_on(index, now)
@@ -113,6 +113,7 @@ class CoordinatorRuntime:
         """Drop a shard, and refuse its unanswered commands with `code`."""
         active = self._active.pop(index, None)
         self._reloads.pop(index, None)
+        self._failed.pop(index, None)
         self._gathering.pop(index, None)
         self._replaying.pop(index, None)
         if active is None:
@@ -153,20 +154,21 @@ class CoordinatorRuntime:
         loading = active.loading
         assert loading is not None
         try:
-            is_rest = loading.rest is not None
             window = loading.next_window(active.partition)
         except Refused as refused:
             self.resigned(index, refused.code)
             return
+        except StorageError as error:
+            self._fail(index, active, error.fields)
+            return
         if window is not None:
             window.file.retain()
             self._continuations.run(
-                partial(read_window, window, self._entropy(16), is_rest=is_rest),
+                partial(read_window, window, self._entropy(16)),
                 partial(self._loaded, index, active, window),
             )
             return
         active.loading = None
-        loading.done(active.shard, self._trace)
         elapsed_ms = (now.mono_us - loading.begun.mono_us) // 1000
         if loading.end_offset:
             self._trace(
@@ -187,13 +189,13 @@ class CoordinatorRuntime:
         if self._active.get(index) is not active or active.loading is None:
             return
         if isinstance(result, StorageError):
-            self._trace("coordinator-load-failed", partition=f"{self._topic}-{index}", reason=str(result))
             if result.call == "open":  # compaction has replaced the file since
+                self._trace("coordinator-load-failed", partition=f"{self._topic}-{index}", **result.fields)
                 self._resign_for_a_moment(index, active, ErrorCode.COORDINATOR_NOT_AVAILABLE, now)
             else:
-                self.resigned(index, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                self._fail(index, active, result.fields)
             return
-        active.loading.took(result, active.partition)
+        active.loading.took(result)
         self._replaying[index] = None
 
     def _replay_on(self, index: int, active: ActiveShard, loading: CoordinatorLoader, now: Instant) -> None:
@@ -212,16 +214,29 @@ class CoordinatorRuntime:
                 if isinstance(step, Record):
                     if step.key is not None:
                         shard.replay(step.key, step.value, Offset(step.offset))
-                elif isinstance(step, Lost):
-                    loading.pass_over(step, shard, self._trace)
                 elif isinstance(step, Decided):
                     shard.replay_marker(step.producer_id, step.is_commit, step.offset)
                 elif (record := step.record).key is not None:
                     shard.replay_undecided(step.producer_id, record.key, record.value, Offset(record.offset))
         except DecodeError as error:
             # sparklog or Kafka wrote the record; without it, groups would get wrong offsets.
-            self._trace("coordinator-load-failed", partition=f"{self._topic}-{index}", reason=str(error))
-            self.resigned(index, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            self._fail(index, active, {"reason": str(error)})
+
+    def _fail(self, index: int, active: ActiveShard, fields: dict[str, str]) -> None:
+        """Give up the load: nothing is served from a log of which a part cannot be read."""
+        self.resigned(index, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        self._failed[index] = active
+        self._trace(
+            "coordinator-load-failed",
+            partition=f"{self._topic}-{index}",
+            **fields,
+            effect="requests for its keys are refused with COORDINATOR_NOT_AVAILABLE",
+        )
+
+    def has_failed(self, index: int) -> bool:
+        """Whether the shard of a partition that this broker leads cannot be loaded."""
+        failed = self._failed.get(index)
+        return failed is not None and failed.partition.leader_epoch == failed.epoch
 
     # -- commands
 
@@ -239,9 +254,8 @@ class CoordinatorRuntime:
         """The shard, or the error code while it does not serve."""
         active = self._active.get(index)
         if active is None:
-            return (
-                ErrorCode.COORDINATOR_NOT_AVAILABLE if index in self._reloads else ErrorCode.NOT_COORDINATOR
-            )
+            is_due = index in self._reloads or self.has_failed(index)
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE if is_due else ErrorCode.NOT_COORDINATOR
         if active.partition.leader_epoch != active.epoch:
             self.resigned(index, ErrorCode.NOT_COORDINATOR)
             return ErrorCode.NOT_COORDINATOR
@@ -369,8 +383,10 @@ class CoordinatorRuntime:
         return index in self._reloads or index not in self._dropped
 
     def shards(self) -> list[int]:
-        """The partitions of all shards, loaded or loading, in order."""
-        return sorted(self._active)
+        """The partitions of all shards, loaded, loading or failed, in order: a failed one refuses, so that
+        nobody takes its keys for absent.
+        """
+        return sorted([*self._active, *filter(self.has_failed, self._failed)])
 
     # -- decisions
 

@@ -92,11 +92,6 @@ class Shard(Protocol):
     def replay_marker(self, producer_id: int, is_commit: bool, offset: Offset) -> None:
         """End the transaction of a producer: its undecided records count from now on, or are dropped."""
 
-    def unfinished(self) -> dict[str, object]:
-        """The states, by key, that must not be acted on if a newer record of the key is lost. Each record
-        of a key replaces its state.
-        """
-
     def loaded(self, image: MetadataImage, now: Instant) -> list[Decision]:
         """Start the timers: every record has been replayed."""
 

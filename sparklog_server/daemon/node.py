@@ -83,4 +83,4 @@ def _read_url(url: str) -> bytes:
 
 def refusal_text(error: Exception) -> str:
     """A refusal in words, with its remedy."""
-    return f"{error}: {error.remedy}" if isinstance(error, StorageError) and error.remedy else str(error)
+    return error.with_remedy if isinstance(error, StorageError) else str(error)

@@ -37,7 +37,6 @@ from sparklog_server.daemon.reactor import Reactor
 from sparklog_server.disk.checkpoint import CheckpointCorrupt
 from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.log.log_dir import DirectoryRefused
-from sparklog_server.raft.election_state import ElectionStateCorrupt
 
 if TYPE_CHECKING:
     from sparklog_server.config.reload import SettingsFile
@@ -65,7 +64,7 @@ FLUSHED_EVERY_S: Final = 5
 """The interval in which the log tells how often lines were repeated."""
 
 # Errors that keep a broker from starting and that one sentence describes; any other error is a bug.
-REFUSALS: Final = (SparklogError, StorageError, DirectoryRefused, CheckpointCorrupt, ElectionStateCorrupt)
+REFUSALS: Final = (SparklogError, StorageError, DirectoryRefused, CheckpointCorrupt)
 
 CertificatesRefusal = Callable[[BrokerSettings], str | None]
 OpenBroker = Callable[

@@ -23,20 +23,38 @@ class StorageError(Exception):
 
     `is_full` marks ENOSPC and EDQUOT of calls that changed nothing: the same call may succeed once there is
     space. A failed sync is never `is_full`, because it is unknown which pages the kernel dropped.
+    `is_of_path` marks that the disk works, but something else has the path, such as a directory that has the
+    name of a file.
     """
 
-    def __init__(self, path: str, call: str, reason: str, *, is_full: bool = False, remedy: str = "") -> None:
+    def __init__(
+        self,
+        path: str,
+        call: str,
+        reason: str,
+        *,
+        is_full: bool = False,
+        is_of_path: bool = False,
+        remedy: str = "",
+    ) -> None:
+        assert not remedy or remedy not in reason, "`fields` and `with_remedy` add it"
         super().__init__(f"{call} {path}: {reason}")
         self.path = path
         self.call = call
         self.reason = reason
         self.is_full = is_full
+        self.is_of_path = is_of_path
         self.remedy = remedy
 
     @property
     def fields(self) -> dict[str, str]:
         """The reason and, if known, the remedy, as fields of a log line."""
         return {"reason": str(self)} | ({"remedy": self.remedy} if self.remedy else {})
+
+    @property
+    def with_remedy(self) -> str:
+        """The reason and, if known, the remedy, as one sentence."""
+        return f"{self}; {self.remedy}" if self.remedy else str(self)
 
 
 class OutOfDescriptors(StorageError):

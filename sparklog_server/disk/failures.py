@@ -9,8 +9,14 @@ from .door import OutOfDescriptors, StorageError
 
 OUT_OF_DESCRIPTORS = frozenset((errno.EMFILE, errno.ENFILE))
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_OF_PATH = frozenset((errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP, errno.ENXIO))
+_MOVE_AWAY = (
+    "the broker did not write this: move it out of the data directory, restore the file from a copy or a "
+    "replica, then start the broker again"
+)
 _MAKE_ROOM = "make room on that file system, then start the broker again"
 _REMEDIES = {
+    **dict.fromkeys((errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP, errno.ENXIO), _MOVE_AWAY),
     errno.ENOSPC: _MAKE_ROOM,
     errno.EDQUOT: _MAKE_ROOM,
     errno.EROFS: (
@@ -55,7 +61,12 @@ def storage_error(path: str, call: str, error: OSError, *, is_undone: bool = Tru
     # write is lost (fsync(2)).
     is_full = error.errno in _FULL and is_undone and call != "sync"
     return StorageError(
-        path, call, error.strerror or str(error), is_full=is_full, remedy=_REMEDIES.get(error.errno or 0, "")
+        path,
+        call,
+        error.strerror or str(error),
+        is_full=is_full,
+        is_of_path=error.errno in _OF_PATH,
+        remedy=_REMEDIES.get(error.errno or 0, ""),
     )
 
 

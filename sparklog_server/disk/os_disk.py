@@ -6,6 +6,7 @@ what they share.
 """
 
 import contextlib
+import errno
 import os
 import stat
 from collections.abc import Sequence
@@ -44,7 +45,9 @@ class OsDisk:
         """Open for appending and reading; with `create`, a missing file is created empty."""
         with Storage(path, "open"):
             try:
-                return OsFile(self._descriptors, path, os.stat(path).st_size)
+                found = os.stat(path)
+                _refuse_if_no_file(found.st_mode)
+                return OsFile(self._descriptors, path, found.st_size)
             except FileNotFoundError:
                 if not create:
                     raise
@@ -56,7 +59,10 @@ class OsDisk:
         """The content of a small file; None if it does not exist."""
         with Storage(path, "read"):
             try:
-                with self._descriptors.retried(lambda: open(path, "rb", buffering=0)) as file:
+                with self._descriptors.retried(
+                    lambda: open(path, "rb", buffering=0, opener=_open_unblocked)
+                ) as file:
+                    _refuse_if_no_file(os.fstat(file.fileno()).st_mode)
                     return file.readall()
             except FileNotFoundError:
                 return None
@@ -276,3 +282,16 @@ def _remove_aside(path: str) -> None:
 
 def _parent(path: str) -> str:
     return path.rpartition("/")[0] or ("/" if path.startswith("/") else "")
+
+
+def _open_unblocked(path: str, flags: int) -> int:
+    """Open a file; a pipe that has its name does not block the caller."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def _refuse_if_no_file(mode: int) -> None:
+    """Refuse a directory, pipe, socket or device that has the name of a file: reading it could block."""
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.ENXIO, "not a regular file")

@@ -5,6 +5,8 @@ import msgspec
 from sparklog.model import Offset
 from sparklog_server.disk.door import DiskFile, StorageError
 
+from .damage import log_dir_of, repair_remedy
+
 
 class AppendResult(msgspec.Struct, gc=False, frozen=True):
     """The offsets of an appended batch, `[base_offset, last_offset]`, closed. `log_append_time_ms` is -1
@@ -28,11 +30,8 @@ class BrokenFrame(StorageError):
     """
 
     def __init__(self, file: DiskFile, position: int) -> None:
-        directory = file.path.rpartition("/")[0].rpartition("/")[0]
-        reason = (
-            f"no batch begins at byte {position}: restore the file, or stop the broker and run `sparklog log "
-            f"repair {directory}`"
-        )
-        super().__init__(file.path, "read", reason)
+        reason = f"no batch begins at byte {position}"
+        log_dir = log_dir_of(log_dir_of(file.path))
+        super().__init__(file.path, "read", reason, remedy=repair_remedy(log_dir))
         self.file = file
         self.position = position

@@ -38,13 +38,12 @@ class LogDamaged(StorageError):
         log_dir: str,
     ) -> None:
         place = "" if position is None else f"at byte {position}: "
-        remedy = f"restore the file from a copy or a replica, or run: sparklog log repair {log_dir}"
         lost = (
             f"the records of offsets [{start}, {end}) are lost, of which all below the recovery point "
             f"{recovery_point} were durable"
         )
         super().__init__(
-            path, "recover", f"{place}{what}; {lost}. Nothing was changed: {remedy}", remedy=remedy
+            path, "recover", f"{place}{what}; {lost}; nothing was changed", remedy=repair_remedy(log_dir)
         )
         self.position = position
         self.what = what
@@ -53,11 +52,19 @@ class LogDamaged(StorageError):
         self.recovery_point = recovery_point
 
 
+def repair_remedy(log_dir: str) -> str:
+    """What an operator does about a damaged file of a log."""
+    return (
+        "restore the file from a copy or a replica, or stop the broker and run: "
+        f"sparklog log repair {log_dir}"
+    )
+
+
 def is_of_log_alone(error: StorageError) -> bool:
-    """Whether an error concerns one log, which is damaged or has a file that cannot be read; any other
-    concerns its whole directory.
+    """Whether an error concerns one log, which is damaged, has a file that cannot be read, or has something
+    else under the name of a file; any other concerns its whole directory.
     """
-    return isinstance(error, LogDamaged) or (error.call == "read" and not error.is_full)
+    return isinstance(error, LogDamaged) or error.is_of_path or (error.call == "read" and not error.is_full)
 
 
 def log_dir_of(partition_directory: str) -> str:

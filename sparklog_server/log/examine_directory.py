@@ -44,8 +44,9 @@ CLEAN_STOP_FILE = "clean-stop-checkpoint"
 METADATA_POINT_FILE = "recovery-point-checkpoint"
 _LEFT_OVER = (".tmp", ".deleted", CLEANED_SUFFIX, SWAP_SUFFIX)
 _INDEXES = (".index", ".timeindex", ".txnindex")
-MENDED = "the broker mends this at its next start"
-LOOK = "look whether it belongs there"
+MENDED = "the broker repairs this at its next start"
+UNREADABLE = "check the disk and the permissions of the file"
+LOOK = "check whether it belongs there"
 
 
 @dataclass(slots=True)
@@ -113,10 +114,7 @@ def bytes_of(disk: Disk, path: str) -> int:
         [f"{path}/{name}" for name in partition_directories(names)] if is_log_directory(names) else [path]
     )
     return sum(
-        disk.open(f"{at}/{name}").size
-        for at in directories
-        for name in disk.list(at)
-        if name.endswith(LOG_SUFFIX)
+        disk.size(f"{at}/{name}") for at in directories for name in disk.list(at) if name.endswith(LOG_SUFFIX)
     )
 
 
@@ -156,7 +154,7 @@ def verify(disk: Disk, path: str, looking: Looking) -> Iterator[Report]:
                 f"{path}/{META_FILE}",
                 None,
                 "the file is missing",
-                "restore it; `sparklog log repair` makes it anew",
+                "restore it from a copy, or run `sparklog log repair`, which writes it anew",
             )
         )
     yield own
@@ -169,9 +167,7 @@ def verify(disk: Disk, path: str, looking: Looking) -> Iterator[Report]:
             report = Report(
                 name,
                 findings=[
-                    Finding(
-                        error.path, None, f"{error.call}: {error.reason}", "look at the disk and its rights"
-                    )
+                    Finding(error.path, None, f"{error.call}: {error.reason}", error.remedy or UNREADABLE)
                 ],
             )
         dirty = None if at is None else checkpoints[CLEANER_FILE].get(at)
@@ -239,7 +235,10 @@ def _of_absent(path: str, topic_partition: TopicPartition, offset: Offset, names
             "of it"
         )
         return Finding(
-            path, None, what, "restore the directory; to give it up, `sparklog log repair` takes the line out"
+            path,
+            None,
+            what,
+            "restore the directory, or run `sparklog log repair`, which gives up its records",
         )
     return Finding(path, None, f"names {topic_partition}, which is not here", LOOK, is_damage=False)
 

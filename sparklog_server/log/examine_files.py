@@ -26,10 +26,10 @@ from .txn_index import TXN_INDEX_SUFFIX, TxnIndexCorrupt, parse
 
 CLEANER_FILE = "cleaner-offset-checkpoint"
 OFFSET_FILES = (RECOVERY_POINT_FILE, HIGH_WATERMARK_FILE, LOG_START_FILE, CLEANER_FILE)
-REBUILT = "remove the file while the broker is stopped: it is made anew from the log"
+REBUILT = "remove the file while the broker is stopped: the next start rebuilds it from the log"
 CORRECT = (
-    "correct the line, or restore the file from a copy; `sparklog log repair` writes what is known from "
-    "elsewhere"
+    "correct the line, restore the file from a copy, or run `sparklog log repair`, which keeps the readable "
+    "lines"
 )
 _CRC_END = 6
 

@@ -82,7 +82,7 @@ def hole_finding(path: str, end: int, base: int, promises: Promises) -> Finding:
         f"the segment before ends with offset {end - 1}: compaction leaves such gaps, and so does a file "
         "that is missing"
     )
-    return Finding(path, None, what, "look whether it belongs there", is_damage=False)
+    return Finding(path, None, what, "check whether a file is missing", is_damage=False)
 
 
 def check_promises(

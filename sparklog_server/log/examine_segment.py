@@ -33,8 +33,8 @@ from .txn_index import TXN_INDEX_SUFFIX
 FINDINGS_MAX = 100
 FILE_BYTES_MAX = 64 << 20
 RESTORE = (
-    "restore the file from a copy or a replica; to give up what lies there, `sparklog log repair` names what "
-    "it takes out"
+    "restore the file from a copy or a replica, or run `sparklog log repair`, which lists what it would take "
+    "out and what is lost with it"
 )
 EPOCHS_REBUILT = "the broker takes the epochs above the recovery point from the batches at its next start"
 _CODEC_BITS = 0x07

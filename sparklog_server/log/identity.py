@@ -87,6 +87,16 @@ def read_topic_id(disk: Disk, directory: str) -> Uuid:
     return ZERO_UUID
 
 
+def readable_topic_id(disk: Disk, directory: str) -> Uuid:
+    """The topic id of a partition directory; zero also if something else has the name of the file."""
+    try:
+        return read_topic_id(disk, directory)
+    except StorageError as error:
+        if not error.is_of_path:
+            raise
+        return ZERO_UUID
+
+
 def write_meta(disk: Disk, path: str, *, node_id: NodeId, cluster_id: str, directory_id: Uuid) -> None:
     """Format a directory: durable when this returns. Raises StorageError."""
     meta = {

@@ -44,6 +44,7 @@ from .identity import (
     read_boot,
     read_meta,
     read_topic_id,
+    readable_topic_id,
     write_boot,
     write_topic_id,
 )
@@ -217,14 +218,13 @@ class LogDir:
             moving = partition_of_future(name)
             if moving is not None:
                 reached = recovery_points.get(moving, Offset(0)), log_starts.get(moving, Offset(0))
-                self.futures.setdefault(moving, []).append(
-                    Future(name, read_topic_id(disk, f"{path}/{name}"), *reached)
-                )
+                topic_id = readable_topic_id(disk, f"{path}/{name}")
+                self.futures.setdefault(moving, []).append(Future(name, topic_id, *reached))
             topic_partition = partition_of(name)
             if topic_partition is None or topic_partition == METADATA_LOG:
                 continue
             yield
-            topic_id = read_topic_id(disk, f"{path}/{name}")
+            topic_id = ZERO_UUID
             recovery_point = recovery_points.get(topic_partition, Offset(0))
             log_start = log_starts.get(topic_partition, Offset(0))
             # Both checkpoints are written together, and no log starts above its high watermark: such a line
@@ -232,6 +232,7 @@ class LogDir:
             doubted = log_start if log_start > self.high_watermarks.get(topic_partition, log_start) else None
             log_start = log_start if doubted is None else Offset(0)
             try:
+                topic_id = read_topic_id(disk, f"{path}/{name}")
                 log = self.logs[topic_partition] = PartitionLog.open(
                     disk,
                     f"{path}/{name}",

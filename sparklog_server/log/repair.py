@@ -19,7 +19,7 @@ from sparklog_server.disk.door import Disk, StorageError
 
 from .aborted import recover_aborted
 from .examine import Unsound, sound_batches
-from .examine_directory import Looking, Report, promises_of, saved_epochs, verify_partition
+from .examine_directory import UNREADABLE, Looking, Report, promises_of, saved_epochs, verify_partition
 from .examine_files import reader_of
 from .examine_promises import Promises
 from .examine_segment import log_path, read_bounded
@@ -199,20 +199,19 @@ def _plan_logs(
 def _plan_rewrite(repairing: Repairing, plan: Plan, repair: SegmentRepair) -> None:
     disk, path = repairing.disk, repair.file.path
     for taken in repair.taken:
-        plan.add(_step_of(path, taken, repairing.wall_ms))
+        plan.add(_step_of(plan, path, taken, repairing.wall_ms))
     for position, what in repair.corrected:
         plan.add(Step(path, position, "the batch contradicts its neighbours", what))
     held = {(taken.base_offset, taken.next_offset) for taken in repair.taken}
     for filled in repair.filled:
         if (filled.base_offset, filled.next_offset) not in held:
-            offsets = f"offsets [{filled.base_offset}, {filled.next_offset})"
             plan.add(
                 Step(
                     path,
                     None,
-                    f"{offsets} are in no file",
+                    f"offsets [{filled.base_offset}, {filled.next_offset}) are in no file",
                     "an empty batch takes their place, so that none is used twice",
-                    offsets,
+                    _lost(plan, filled.base_offset, filled.next_offset),
                 )
             )
 
@@ -224,9 +223,16 @@ def _plan_rewrite(repairing: Repairing, plan: Plan, repair: SegmentRepair) -> No
     plan.actions.append(execute)
 
 
-def _step_of(path: str, taken: Taken, wall_ms: int) -> Step:
+def _lost(plan: Plan, base_offset: int, next_offset: int) -> str:
+    """The loss of these offsets: in an internal topic, the state that the records carried."""
+    is_internal = plan.name.startswith("__")
+    effect = "; for each group, transactional id or other key in them the record before applies"
+    return f"offsets [{base_offset}, {next_offset}){effect if is_internal else ''}"
+
+
+def _step_of(plan: Plan, path: str, taken: Taken, wall_ms: int) -> Step:
     offsets = taken.next_offset - taken.base_offset
-    held = f"offsets [{taken.base_offset}, {taken.next_offset})" if offsets else ""
+    held = _lost(plan, taken.base_offset, taken.next_offset) if offsets else ""
     empty = "; an empty batch takes its place" if offsets else ""
     action = (
         f"bytes [{taken.start}, {taken.limit}) are copied to "
@@ -422,7 +428,7 @@ def plans(
                     error.path,
                     None,
                     f"{error.call}: {error.reason}",
-                    "look at the disk and its rights",
+                    error.remedy or UNREADABLE,
                     is_possible=False,
                 )
             )

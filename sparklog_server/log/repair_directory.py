@@ -19,7 +19,7 @@ from .examine_files import CLEANER_FILE, OFFSET_FILES
 from .examine_segment import read_bounded
 from .first_start import METADATA_DIRECTORY
 from .futures import partition_of
-from .identity import META_FILE, META_VERSION, decode_uuid, encode_uuid, read_topic_id
+from .identity import META_FILE, META_VERSION, decode_uuid, encode_uuid, readable_topic_id
 from .known_metadata import KnownMetadata
 from .log_dir import CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_FILE
 from .repair import Plan, Repairing, Step, readable
@@ -249,7 +249,7 @@ def _directory_id(
         at = partition_of(name)
         if at is None or name == METADATA_DIRECTORY:
             continue
-        topic_id = known.topic_ids.get(at.topic) or read_topic_id(disk, f"{path}/{name}")
+        topic_id = known.topic_ids.get(at.topic) or readable_topic_id(disk, f"{path}/{name}")
         for one in known.placed.get((topic_id, at.partition), []):
             if one in registered:
                 votes[one] = votes.get(one, 0) + 1

@@ -9,14 +9,19 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 import msgspec
 
 from sparklog.model import ZERO_UUID, LeaderEpoch, NodeId, Uuid
+from sparklog_server.disk.door import StorageError
+from sparklog_server.log.damage import log_dir_of, repair_remedy
 
 FILE_NAME = "quorum-state"
 NO_NODE = NodeId(-1)
 _DATA_VERSIONS = (0, 1)
 
 
-class ElectionStateCorrupt(Exception):
+class ElectionStateCorrupt(StorageError):
     """The file exists but is unreadable: a voter that guesses its vote could vote twice in one epoch."""
+
+    def __init__(self, path: str, what: str) -> None:
+        super().__init__(path, "read", what, remedy=repair_remedy(log_dir_of(log_dir_of(path))))
 
 
 class ElectionState(msgspec.Struct, frozen=True):
@@ -63,13 +68,11 @@ def parse(content: bytes | None, path: str = FILE_NAME) -> ElectionState:
         found = msgspec.json.decode(content, type=_File)
         directory = urlsafe_b64decode(found.directory + "==")
     except (msgspec.DecodeError, ValueError) as error:
-        raise ElectionStateCorrupt(
-            f"{path}: not a quorum-state file ({error}); restore it from a copy"
-        ) from error
+        raise ElectionStateCorrupt(path, f"not a quorum-state file ({error})") from error
     if found.data_version not in _DATA_VERSIONS or found.epoch < 0 or len(directory) != len(ZERO_UUID):
         raise ElectionStateCorrupt(
-            f"{path}: version {found.data_version}, epoch {found.epoch}, directory id of {len(directory)} "
-            f"bytes"
+            path,
+            f"version {found.data_version}, epoch {found.epoch}, directory id of {len(directory)} bytes",
         )
     return ElectionState(
         LeaderEpoch(found.epoch), NodeId(found.leader_id), NodeId(found.voted_id), Uuid(directory)

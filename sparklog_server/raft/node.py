@@ -73,7 +73,7 @@ class RaftNode:
         no snapshot and no record names any; `kraft_version` is that of a new log without a bootstrap
         snapshot. `random(n)` gives a number below `n`.
 
-        Raises StorageError, ElectionStateCorrupt, and LogDamaged.
+        Raises StorageError, of which ElectionStateCorrupt and LogDamaged are two.
         """
         durable = DurableLog.open(disk, log_dir, settings, continuations=continuations, trace=trace, now=now)
         state_path = f"{durable.log.directory}/{FILE_NAME}"

@@ -238,7 +238,7 @@ class QuorumState:
     def halt(self, error: StorageError) -> None:
         """Stop for good: the disk of the metadata log is unreliable."""
         self._trace("metadata-log-failed", path=error.path, call=error.call, reason=error.reason)
-        self._halt(f"{error}" + (f" ({error.remedy})" if error.remedy else ""))
+        self._halt(error.with_remedy)
 
     def diverged(self, reason: str) -> None:
         """Stop for good: the leader of this epoch lacks committed records."""

@@ -70,10 +70,7 @@ def newest_sound_snapshot(
         path, reason = directory, "no snapshot is there"
         if damaged:
             path, reason = damaged[0][1].path, damaged[0][1].reason
-        what = (
-            f"{reason}. The log begins at offset {log_start}, so a snapshot that reaches it is needed: "
-            f"restore it from a copy"
-        )
+        what = f"{reason}; the log begins at offset {log_start}, so a snapshot that reaches it is needed"
         raise _damaged(log, path, None, what, end, log_start, log_dir)
     return found, damaged
 

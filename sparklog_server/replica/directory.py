@@ -496,5 +496,5 @@ class ReplicaDirectory:
                 partition=str(topic_partition),
                 file=broken.path,
                 byte=broken.position,
-                reason=broken.reason,
+                **broken.fields,
             )

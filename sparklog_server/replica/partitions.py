@@ -493,7 +493,7 @@ class Partitions:
                 if error.is_full:
                     # All acknowledged records are durable; the next start scans the logs, as after a crash.
                     self._trace(
-                        "log-directory-not-closed-cleanly", path=directory.log_dir.path, reason=str(error)
+                        "log-directory-not-closed-cleanly", path=directory.log_dir.path, **error.fields
                     )
                 else:
                     directory.storage_failed(error)

@@ -497,4 +497,4 @@ class ReplicaMoves:
         if not error.is_full:
             at_fault = move.partition.disk if error.path.startswith(f"{move.source}/") else move.target
             at_fault.storage_failed(error)
-        self._cancel(move, str(error))
+        self._cancel(move, error.with_remedy)

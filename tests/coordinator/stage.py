@@ -100,9 +100,6 @@ class ListPartition:
             content += batch
         return FileSlice(Memory(content), 0, len(content)) if content else None
 
-    def offset_behind(self, part: FileSlice) -> Offset | None:
-        return None
-
     def records(self) -> list[tuple[bytes | None, bytes | None]]:
         return [(record.key, record.value) for batch in self.batches for record in decode_records(batch)]
 
@@ -142,9 +139,6 @@ class WordShard:
     def replay_own(self, message: object, offset: Offset) -> None:
         assert isinstance(message, tuple)
         self.replay(message[0], message[1], offset)
-
-    def unfinished(self) -> dict[str, object]:
-        return {}
 
     def loaded(self, image: MetadataImage, now: Instant) -> list[Decision]:
         self.is_loaded = True

@@ -11,7 +11,7 @@ from sparklog.model import Offset
 from sparklog.record.batch import Record, build_batch
 from sparklog.record.compression import Codec
 from sparklog.record.control import ControlType, Marker, build_marker
-from sparklog_server.coordinator.load_window import Decided, Lost, Step, Undecided, Window, read_window
+from sparklog_server.coordinator.load_window import Decided, ReplayDamaged, Step, Undecided, read_window
 from sparklog_server.simulation.disk import SimulatedDisk, SimulatedFile
 
 SEED = bytes(range(16))
@@ -51,12 +51,11 @@ def batch(
 
 def read(window: FileSlice) -> list[tuple[int, bytes | None, bytes | None]]:
     result = read_window(window, SEED)
-    assert isinstance(result, Window), result
     return [(record.offset, record.key, record.value) for record in map(record_of, result.steps())]
 
 
 def record_of(step: Step) -> Record:
-    assert not isinstance(step, Decided | Lost)
+    assert not isinstance(step, Decided)
     return step if isinstance(step, Record) else step.record
 
 
@@ -78,7 +77,6 @@ def test_what_a_transaction_wrote_comes_with_its_producer_and_its_end_in_its_pla
         batch(0, (b"a", b"1")), batch(1, (b"a", b"2"), is_transactional=True), marker, batch(3, (b"b", b"1"))
     )
     result = read_window(window, SEED)
-    assert isinstance(result, Window)
     plain, undecided, decided, last = result.steps()
     assert (record_of(plain).offset, record_of(last).offset) == (0, 3)
     assert isinstance(undecided, Undecided)
@@ -93,7 +91,6 @@ def test_compressed_batches_are_replayed_whole() -> None:
 
 def test_the_next_window_begins_behind_the_last_batch() -> None:
     result = read_window(window_of(batch(10, (b"a", b"1")), batch(11, (b"a", b"2"), (b"b", b"1"))), SEED)
-    assert isinstance(result, Window)
     assert result.next_offset == 13
 
 
@@ -105,58 +102,26 @@ def file_of(*batches: bytes | bytearray) -> SimulatedFile:
     return file
 
 
-def read_all(file: SimulatedFile, *, window_bytes: int = 1 << 20) -> tuple[list[int], list[Lost]]:
-    """(offsets of the records, skipped ranges), window by window as the runtime continues behind damage."""
-    offsets: list[int] = []
-    lost: list[Lost] = []
-    window: FileSlice | None = FileSlice(file, 0, min(window_bytes, file.size))
-    is_rest = False
-    while window is not None:
-        result = read_window(window, SEED, is_rest=is_rest)
-        for step in result.steps():
-            if isinstance(step, Lost):
-                lost.append(step)
-            else:
-                offsets.append(record_of(step).offset)
-        window, is_rest = result.rest, True
-    return offsets, lost
-
-
 def ten() -> list[bytearray]:
     return [batch(2 * at, (b"%d" % at, b"x" * 50), (b"b%d" % at, b"y")) for at in range(10)]
 
 
 @pytest.mark.parametrize("at", [0, 4, 9])
 @pytest.mark.parametrize("field", [8, 9, 16, 17, 22, 26, 60, 100])
-def test_a_damaged_batch_costs_its_own_records_and_is_reported_by_its_byte(at: int, field: int) -> None:
+def test_a_damaged_batch_is_refused_with_its_byte_and_the_repair_command(at: int, field: int) -> None:
     written = ten()
     written[at][field] ^= 1
-    offsets, lost = read_all(file_of(*written))
-    size = len(written[0])
-    assert offsets == [offset for offset in range(20) if offset // 2 != at]
-    assert [(one.path, one.start, one.limit) for one in lost] == [("d/log", size * at, size * (at + 1))]
-    assert lost[0].position == size * at + field
-    assert lost[0].offset == (2 * at if at else None)
-    assert lost[0].next_offset == (2 * at + 2 if at < 9 else None)
+    file = file_of(*written)
+    with pytest.raises(ReplayDamaged) as refused:
+        read_window(FileSlice(file, 0, file.size), SEED)
+    assert f"d/log: at byte {len(written[0]) * at + field}: " in str(refused.value)
+    assert "sparklog log repair " in refused.value.remedy
 
 
-def test_damage_over_several_batches_and_the_end_of_the_file_costs_what_it_covers() -> None:
-    written = b"".join(ten())
-    size = len(written) // 10
-    holed = written[: 2 * size + 5] + bytes(3 * size) + written[5 * size + 5 : -7]
-    offsets, lost = read_all(file_of(holed))
-    assert offsets == [0, 1, 2, 3, *range(10, 18)]
-    assert [(one.offset, one.next_offset) for one in lost] == [(4, 10), (18, None)]
-
-
-def test_damage_at_the_end_of_a_window_does_not_hide_what_follows_in_the_file() -> None:
-    written = ten()
-    size = len(written[0])
-    written[3][8] = 0x7F  # a length beyond the file
-    large = batch(20, (b"large", b"z" * (9 << 20)))
-    offsets, lost = read_all(file_of(*written, large, batch(21, (b"c", b"1"))), window_bytes=4 * size)
-    assert offsets == [*range(6), *range(8, 20), 20, 21]
-    assert len(lost) == 1
+def test_a_batch_that_the_end_of_the_file_cuts_is_refused() -> None:
+    file = file_of(b"".join(ten())[:-7])
+    with pytest.raises(ReplayDamaged):
+        read_window(FileSlice(file, 0, file.size), SEED)
 
 
 @given(
@@ -187,7 +152,6 @@ def test_what_is_left_of_a_large_window_comes_in_pieces_none_of_which_holds_the_
     written = [batch(number, (b"key-%d" % number, b"x" * 1000)) for number in range(500)]
     large = batch(500, (b"large", b"x" * 300_000))
     result = read_window(window_of(*written, large), SEED)
-    assert isinstance(result, Window)
     assert [record_of(step).offset for step in result.steps()] == list(range(501))
     assert len(result.pieces) > 4
     assert max(map(len, result.pieces[:-1])) <= 128 << 10

@@ -4,6 +4,7 @@ requests when the partition is lost.
 
 import pytest
 
+from sparklog.effects import FileSlice
 from sparklog.errors import ErrorCode
 from sparklog.model import LeaderEpoch, Offset, Uuid
 from sparklog.record.batch import build_batch, decode_records
@@ -194,7 +195,23 @@ def test_a_log_that_cannot_be_read_serves_nobody(stage: Stage) -> None:
     partition = ListPartition()
     partition.append(build_batch([(b"unreadable", b"", (), 1)]), NOW)
     stage.elect(partition)
+    assert stage.decide("get") is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert stage.runtime.shards() == [0]  # a list of keys must not be taken for complete
+    assert "coordinator-load-failed" in stage.traces
+    partition.leader_epoch = None
     assert stage.decide("get") is ErrorCode.NOT_COORDINATOR
+    assert stage.runtime.shards() == []
+
+
+def test_a_log_in_which_the_next_window_is_not_found_serves_nobody(stage: Stage) -> None:
+    class Broken(ListPartition):
+        def read(self, start: Offset, limit: Offset, bytes_max: int) -> FileSlice | None:
+            raise StorageError("d/log", "read", "no batch begins at byte 0", remedy="repair it")
+
+    partition = Broken()
+    partition.append(build_batch([(b"a", b"1", (), 1)]), NOW)
+    stage.elect(partition)
+    assert stage.decide("get") is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert "coordinator-load-failed" in stage.traces
 
 

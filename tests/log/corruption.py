@@ -18,7 +18,6 @@ from sparklog_server.disk.checkpoint import CheckpointCorrupt
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.examine_directory import Looking, Report, verify
 from sparklog_server.log.log_dir import DirectoryRefused
-from sparklog_server.raft.election_state import ElectionStateCorrupt
 from sparklog_server.simulation.cluster import SimulatedConnection
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.broker import groups, participants
@@ -28,7 +27,7 @@ ROOT = "/data"
 LOG = f"{ROOT}/t-0"
 METADATA = f"{ROOT}/__cluster_metadata-0"
 VALUE_BYTES = 60_000
-REFUSALS = (SparklogError, StorageError, DirectoryRefused, CheckpointCorrupt, ElectionStateCorrupt)
+REFUSALS = (SparklogError, StorageError, DirectoryRefused, CheckpointCorrupt)
 SETTINGS = {
     "log.segment.bytes": str(1 << 20),
     "metadata.log.max.record.bytes.between.snapshots": "1500",
@@ -175,7 +174,12 @@ def start(world: World) -> Outcome:
         world.node.start()
     except REFUSALS as error:
         world.node.kill(is_power_cut=False)
-        return Outcome(str(error), None, list(world.node.trace), -1)
+        return Outcome(
+            error.with_remedy if isinstance(error, StorageError) else str(error),
+            None,
+            list(world.node.trace),
+            -1,
+        )
     world.settle(5_000)
     client = world.node.connect()
     found = read(world, client)

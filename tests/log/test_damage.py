@@ -120,7 +120,7 @@ def refused(disk: SimulatedDisk, path: str) -> LogDamaged:
     damage = raised.value
     assert damage.path == path
     assert damage.start < damage.end
-    assert str(damage).endswith("or run: sparklog log repair data")
+    assert damage.with_remedy.endswith("or stop the broker and run: sparklog log repair data")
     assert {name: disk.read(f"data/t-0/{name}") for name in before} == before
     return damage
 
@@ -235,7 +235,8 @@ def flip_below_the_recovery_point(every: int) -> None:
                 log = opened(disk)
             except StorageError as error:
                 refused += 1
-                assert re.search(rf"recover {path}: .*offset .* run: sparklog log repair data", str(error))  # noqa: PT017
+                told = error.with_remedy
+                assert re.search(rf"recover {path}: .*offset .* run: sparklog log repair data", told)
                 assert disk.read(path) == damaged
             else:
                 assert log.log_end_offset >= 42, (path, byte)

@@ -193,7 +193,7 @@ def test_a_damaged_snapshot_is_refused_where_the_log_before_it_is_gone_with_plac
     (snapshot,) = snapshots_of(world.disk)
     world.stop()
     damage(world.disk, snapshot, Random(1))
-    with pytest.raises(LogDamaged, match=r"-0000000001\.checkpoint: at byte \d+: .* restore it from a copy"):
+    with pytest.raises(LogDamaged, match=r"\.checkpoint: at byte \d+: .* a snapshot that reaches it"):
         world.open()
     assert snapshots_of(world.disk) == [snapshot]
 
@@ -212,7 +212,7 @@ def test_a_snapshot_whose_log_is_gone_is_gone_on_from_but_one_whose_log_is_cut_i
     before = state_of(world.quorum.image)
     world.stop()
     world.disk.write(f"{LOG}/00000000000000000000.log", b"")
-    with pytest.raises(LogDamaged, match=r"the log ends at offset 0; .* log repair /data"):
+    with pytest.raises(LogDamaged, match=r"the log ends at offset 0; "):
         world.open()
     world.disk.remove(f"{LOG}/00000000000000000000.log")
     world.open()

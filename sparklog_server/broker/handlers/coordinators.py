@@ -111,6 +111,12 @@ def _find(context: Context, call: Call, key_type: int, key: str) -> Coordinator:
         return _refused(
             key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the topic {shards.topic} does not exist yet"
         )
+    if shards.has_failed(key):
+        reason = (
+            f"{shards.topic}-{shards.shard_of(key)} cannot be loaded: the event coordinator-load-failed in "
+            f"the log of broker {context.settings.node_id} names the file and the remedy"
+        )
+        return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, reason)
     leader = shards.leader_of(key)
     broker = None if leader is None else context.image.brokers.get(leader)
     endpoint = None if broker is None or broker.is_fenced else broker.endpoint(call.session.listener)

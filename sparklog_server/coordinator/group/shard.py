@@ -189,9 +189,6 @@ class GroupShard:
             self._classic.replayed_offset(key.group)
         self._offsets.replay(key, value)
 
-    def unfinished(self) -> dict[str, object]:
-        return {}  # after the loss of a commit, the previous commit of the partition is valid
-
     def loaded(self, image: MetadataImage, now: Instant) -> list[Decision]:
         self._group_offsets.image = image
         self._group_offsets.loaded(now)

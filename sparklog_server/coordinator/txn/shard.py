@@ -26,7 +26,7 @@ from .events import DUE, AddOffsets, MarkersWritten, Verdict, VerdictDue
 from .events import Answer as Said
 from .records import TransactionUpdate, decode_record, encode_record
 from .requests import TransactionRequests, answered
-from .states import ENDING, FINISHED, State, may_be_forgotten
+from .states import ENDING, State, may_be_forgotten
 from .transaction_config import TransactionConfig
 from .transitions import Transitions
 from .waits import Timeouts
@@ -76,13 +76,6 @@ class TxnShard:
 
     def replay_marker(self, producer_id: int, is_commit: bool, offset: Offset) -> None:
         """No record of this partition waits for a marker."""
-
-    def unfinished(self) -> dict[str, object]:
-        return {
-            name: transaction
-            for name, transaction in self.transactions.items()
-            if transaction.state not in FINISHED
-        }
 
     def loaded(self, image: MetadataImage, now: Instant) -> list[Decision]:
         """Begin to resume the open and the ending transactions, a few in each turn."""
