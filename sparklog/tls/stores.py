@@ -133,6 +133,8 @@ def _read(path: str, where: str) -> bytes:
             content = file.read(STORE_BYTES_MAX)
     except OSError as error:
         raise SettingsError(f"{where} cannot be read: {error.strerror or error}") from None
+    if not content.strip():
+        raise SettingsError(f"{where} is empty: name a file in PEM or PKCS12")
     if content.startswith(_JAVA_MAGICS):
         raise SettingsError(
             f"{where} is a Java key store (JKS), which only Java reads: convert it by keytool "

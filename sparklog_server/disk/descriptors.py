@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from .door import Buffer, OutOfDescriptors, StorageError
 from .failures import OUT_OF_DESCRIPTORS, Storage, storage_error
+from .syscalls import FILE_MODE
 
 _WAIT_FOR_DESCRIPTOR_S = 0.02
 _CLOSED = -1
@@ -279,7 +280,7 @@ class Descriptors:
         if flags is None:
             flags = os.O_RDONLY if self._is_read_only else os.O_RDWR
         with Storage(file.path, "open"):
-            return os.open(file.path, flags | os.O_CLOEXEC, 0o644)
+            return os.open(file.path, flags | os.O_CLOEXEC, FILE_MODE)
 
     def _take_away(self, count_max: int) -> None:
         for _ in range(2 * len(self._open)):

@@ -15,7 +15,7 @@ from functools import partial
 from .descriptors import Descriptors, OsFile
 from .door import DirectoryInUse, DiskFile, StorageError
 from .failures import Storage, unless_gone
-from .syscalls import sync_descriptor, syncfs, take_lock
+from .syscalls import DIRECTORY_MODE, sync_descriptor, syncfs, take_lock
 
 OPEN_FILES_MAX = 512
 SYNC_ONE_BY_ONE_MAX = 32  # for more files one syncfs is faster: 500 files take 3–7 ms instead of 73 ms
@@ -162,7 +162,7 @@ class OsDisk:
                 directory = missing[-1]
                 with Storage(directory, "mkdir"):
                     try:
-                        os.mkdir(directory)
+                        os.mkdir(directory, DIRECTORY_MODE)
                     except FileNotFoundError:
                         if not (parent := _parent(directory)):
                             raise

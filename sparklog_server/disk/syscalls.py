@@ -6,6 +6,10 @@ import os
 import sys
 from collections.abc import Callable
 
+FILE_MODE = 0o600
+DIRECTORY_MODE = 0o700
+"""Only the user of the broker reads records and SCRAM keys. What exists keeps its mode."""
+
 
 def _find_syncfs() -> Callable[[int], int] | None:
     """Linux's syncfs, which since 5.8 also reports write errors; elsewhere files are synced one by one."""
@@ -36,7 +40,7 @@ def take_lock(path: str, *, is_read_only: bool) -> int:
     """The descriptor of a lock file, locked exclusively, as Kafka locks it; raises BlockingIOError if it
     is held.
     """
-    fd = os.open(path, os.O_CLOEXEC | (os.O_RDONLY if is_read_only else os.O_RDWR | os.O_CREAT), 0o644)
+    fd = os.open(path, os.O_CLOEXEC | (os.O_RDONLY if is_read_only else os.O_RDWR | os.O_CREAT), FILE_MODE)
     try:
         # flock excludes two brokers of sparklog, even in one process; lockf (POSIX) excludes a Java process.
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

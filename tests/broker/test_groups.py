@@ -6,7 +6,7 @@ import pytest
 
 from sparklog.errors import ErrorCode, code_of
 from sparklog.wire.messages.fetch import FetchResponse
-from sparklog.wire.messages.find_coordinator import FindCoordinatorResponse
+from sparklog.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from sparklog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from sparklog.wire.messages.join_group import JoinGroupResponse
 from sparklog.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
@@ -276,3 +276,14 @@ def test_a_listed_group_has_its_type_in_lower_case() -> None:
         answer = world.ask(client, ListGroupsRequest(types_filter=types), 5, ListGroupsResponse)
         assert isinstance(answer, ListGroupsResponse)
         assert [(group.group_id, group.group_type) for group in answer.groups] == [("g", "classic")]
+
+
+def test_a_found_coordinator_carries_the_message_none_in_versions_1_to_3_as_in_kafka() -> None:
+    world = started()
+    client = world.node.connect()
+    assert ask_coordinator(world, client, "g") is ErrorCode.NONE
+    for version in (1, 2, 3):
+        answer = world.ask(client, FindCoordinatorRequest(key="g"), version, FindCoordinatorResponse)
+        assert (answer.error_code, answer.error_message) == (ErrorCode.NONE, "NONE")
+    latest = world.ask(client, find("g"), FIND, FindCoordinatorResponse)
+    assert latest.coordinators[0].error_message == ""

@@ -52,6 +52,14 @@ def test_pkcs12_is_told_by_its_content(tmp_path: Path) -> None:
         read_material(TlsKeys(keystore_location=path))
 
 
+def test_an_empty_file_is_refused_as_empty_and_not_called_a_pkcs12_file(tmp_path: Path) -> None:
+    path = tmp_path / "empty.pem"
+    path.write_bytes(b"\n")
+    for keys in (TlsKeys(keystore_location=str(path)), TlsKeys(truststore_location=str(path))):
+        with pytest.raises(SettingsError, match=r"store\.location=.*empty\.pem is empty: name a file in PEM"):
+            read_material(keys)
+
+
 def keytool(*arguments: str) -> None:
     subprocess.run(["keytool", *arguments], check=True, capture_output=True)
 

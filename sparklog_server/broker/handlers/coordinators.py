@@ -94,7 +94,7 @@ def _found(context: Context, call: Call, request: FindCoordinatorRequest) -> Fin
     found = _find(context, call, request.key_type, request.key)
     return FindCoordinatorResponse(
         error_code=found.error_code,
-        error_message=found.error_message,
+        error_message=found.error_message if found.error_code else ErrorCode.NONE.name,  # as Kafka
         node_id=found.node_id,
         host=found.host,
         port=found.port,
