@@ -78,10 +78,10 @@ class Admin:
         self._requests = Caller(ClientSettings.for_role("admin", settings))
 
     @classmethod
-    def from_settings(cls, settings: ClientSettings) -> Self:
-        """An Admin from settings already parsed."""
+    def from_settings(cls, settings: ClientSettings, *, awaits_silent: bool = True) -> Self:
+        """An Admin from settings already parsed; a survey goes on without silent brokers (see `Caller`)."""
         admin = cls.__new__(cls)
-        admin._requests = Caller(settings)
+        admin._requests = Caller(settings, awaits_silent=awaits_silent)
         return admin
 
     @property
@@ -175,8 +175,8 @@ class Admin:
     # -- groups ----------------------------------------------------------------------------------------------
 
     def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> "list[GroupListing]":
-        """The groups of all brokers in alphabetical order, filtered by state (`Stable` …) and type
-        (`classic`, `consumer`).
+        """The groups of all brokers in alphabetical order, filtered by state (`Stable` …) and type (`classic`,
+        `consumer`). ItemsFailed is by node id, and by `__consumer_offsets` if partitions have no leader.
         """
         from sparklog.client.admin_groups import list_groups
 
@@ -255,7 +255,7 @@ class Admin:
         the open transaction, or name.
 
         `pattern` is a regular expression (RE2) for the whole id, `prefix` its beginning; KIP-664, KIP-994,
-        KIP-1152.
+        KIP-1152. ItemsFailed is as for `list_groups`, by `__transaction_state`.
         """
         from sparklog.client.admin_transactions import list_transactions
 
@@ -416,7 +416,7 @@ class Admin:
         self, nodes: Iterable[int] | None = None, *, partitions: Iterable[TopicPartition] | None = None
     ) -> "dict[NodeId, tuple[LogDir, ...]]":
         """The log directories of these brokers (None: of all) with the sizes of these partitions (None: of
-        all).
+        all). ItemsFailed is by node id.
         """
         from sparklog.client.admin_storage import describe_log_dirs
 

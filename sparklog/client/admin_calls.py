@@ -1,17 +1,29 @@
 """The calls of administration: the choice of the broker, deadlines, retries, and the errors of single
 items.
+
+    any broker      `ask` (reads: another broker is asked too if the first is silent), `call`
+    all brokers     `admin_fan_out.of_brokers`: at once, an answer or an error by node id
+    coordinators    `of_coordinators`: each about its groups or transactional ids
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 from sparklog.client.clock import now_us
+from sparklog.client.cluster import NO_NODE
 from sparklog.client.connection import UnsupportedByBroker, api_of
 from sparklog.client.failures import BrokerGone
 from sparklog.client.settings import ClientSettings
 from sparklog.client.transport import Network
-from sparklog.errors import BrokerError, ConnectionFailed, ErrorCode, RequestTimeout, code_of
+from sparklog.errors import (
+    BrokerError,
+    ConnectionFailed,
+    ErrorCode,
+    RequestTimeout,
+    code_of,
+)
 from sparklog.model import Micros, NodeId
+from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from sparklog.wire.schema import Message
 
 K = TypeVar("K")
@@ -20,6 +32,14 @@ R = TypeVar("R", bound=Message)
 
 GROUP_KEY: Final = 0
 TRANSACTION_KEY: Final = 1
+_ANOTHER_US: Final = 1_000_000
+"""A read that any broker answers is sent to another one after this time without a reply: one may hang."""
+CONNECT_US: Final = 2_000_000
+"""A broker that opens no connection for this long, or for twice the time in which all others have answered,
+is silent.
+"""
+AGAIN_US: Final = 250_000
+"""The patience with a broker that was silent before."""
 _TO_BE_TOLD: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -51,7 +71,7 @@ class ItemsFailed(BrokerError):
         self.results = dict(results)
 
 
-def settle(results: Mapping[K, V], errors: Mapping[K, BrokerError]) -> dict[K, V]:
+def settle(results: Mapping[K, V], errors: Mapping[Any, BrokerError]) -> dict[K, V]:
     """The results if no item failed; raises ItemsFailed otherwise."""
     if errors:
         raise ItemsFailed(errors, results)
@@ -80,12 +100,18 @@ def is_passing(code: ErrorCode) -> bool:
 
 
 class Caller:
-    """Requests of an administration client: one at a time, each with a deadline."""
+    """Requests of an administration client: one call at a time, each with a deadline.
 
-    __slots__ = ("network", "settings")
+    `silent` has the brokers that did not answer lately. A survey, which does not await them until the
+    deadline, names them after CONNECT_US, from then on after AGAIN_US, and goes on with the others.
+    """
 
-    def __init__(self, settings: ClientSettings) -> None:
+    __slots__ = ("awaits_silent", "network", "settings", "silent")
+
+    def __init__(self, settings: ClientSettings, *, awaits_silent: bool = True) -> None:
         self.settings = settings
+        self.awaits_silent = awaits_silent
+        self.silent: dict[NodeId, None] = {}
         self.network = Network(settings)
         self.network.allow_auto_create = False  # a request for a deleted topic must not create it again
 
@@ -112,9 +138,11 @@ class Caller:
 
         Raises UnsupportedByBroker also if no version of the broker can express it.
         """
+        if node is not None:
+            self._require_voice(node, deadline)
         while True:
             try:
-                return self.network.call(
+                answer = self.network.call(
                     request, reply, node=node, deadline=deadline, version_max=version_max
                 )
             except UnicodeEncodeError:
@@ -124,6 +152,10 @@ class Caller:
             except (ConnectionFailed, RequestTimeout):
                 if node is not None or now_us() >= deadline:
                     raise
+            else:
+                if node is not None:
+                    self.silent.pop(node, None)
+                return answer
             self.pause(deadline)
 
     def ask(
@@ -140,7 +172,10 @@ class Caller:
         """
         while True:
             try:
-                answer = self.call(request, reply, deadline, node=node)
+                if node is None:
+                    answer = self._of_any(request, reply, deadline)
+                else:
+                    answer = self.call(request, reply, deadline, node=node)
             except BrokerGone:
                 raise
             except (ConnectionFailed, RequestTimeout):
@@ -154,36 +189,107 @@ class Caller:
                     return answer
             self.pause(deadline)
 
+    def _of_any(self, request: Message, reply: type[R], deadline: Micros) -> R:
+        """The reply of any broker: each second without one, another is asked too. Raises as `Network.call`."""
+        network = self.network
+        asked: dict[NodeId, tuple[object] | None] = {}  # None: the request has failed
+        asked_us = Micros(0)
+        while True:
+            network.raise_refusal()
+            now = now_us()
+            is_late = now >= asked_us + _ANOTHER_US
+            target = self._next_of_any(asked, is_late=is_late)
+            if target != NO_NODE:
+                asked[target], asked_us = (token := (object(),)), now
+                wait_us = min(deadline - now, self.settings.request_timeout_ms * 1000)
+                try:
+                    network.send(target, request, token, timeout_us=max(0, wait_us))
+                except UnicodeEncodeError:
+                    raise  # a name with a lone surrogate, which no version can encode
+                except ValueError:
+                    raise UnsupportedByBroker(api_of(type(request))) from None
+            elif now >= deadline:
+                raise network.not_in_time("broker that answers")
+            is_fresh = bool(asked) and (target != NO_NODE or not is_late)
+            until = min(deadline, Micros(asked_us + _ANOTHER_US)) if is_fresh else deadline
+            for answer in network.poll(until):
+                node = next((node for node, token in asked.items() if token is answer.token), None)
+                if node is None:
+                    continue  # of an earlier call
+                if answer.error is None:
+                    self.silent.pop(node, None)
+                    assert isinstance(answer.message, reply)
+                    return answer.message
+                asked[node] = None
+                if not any(asked.values()):
+                    raise answer.error
+
+    def _next_of_any(self, asked: Mapping[NodeId, object], *, is_late: bool) -> NodeId:
+        """The broker to ask now; NO_NODE if none is ready, or needed."""
+        network = self.network
+        if not asked:
+            target = network.anyone()
+            return target if target != NO_NODE and network.is_ready(target) else NO_NODE
+        if not is_late:
+            return NO_NODE
+        others = (node for node in network.cluster.candidates() if node not in asked)
+        return next((node for node in others if network.is_ready(node)), NO_NODE)
+
     def know_brokers(self, deadline: Micros) -> None:
         """Fetch the addresses of all brokers, beyond the bootstrap addresses."""
-        while not self.network.cluster.answers:
-            if now_us() >= deadline:
-                raise RequestTimeout("no broker told of the others in time")
-            self.network.poll(deadline)
-            self.network.raise_refusal()
+        if not self.network.cluster.answers:
+            self.metadata(deadline)
+
+    def metadata(self, deadline: Micros, topics: Iterable[str] = ()) -> MetadataResponse:
+        """The brokers, which the network knows from now on, and these topics if they exist."""
+        request = MetadataRequest(
+            topics=[MetadataRequestTopic(name=name) for name in topics], allow_auto_topic_creation=False
+        )
+        reply = self.ask(request, MetadataResponse, deadline, lambda _: ())
+        self.network.cluster.replied(reply, now_us())
+        return reply
 
     def brokers(self, deadline: Micros) -> list[NodeId]:
         """The ids of all brokers, in order, by a new Metadata request: brokers leave and come back."""
-        cluster = self.network.cluster
-        told = cluster.answers
-        if told:
-            cluster.refresh_now()
-        while cluster.answers == told:
-            if now_us() >= deadline:
-                raise RequestTimeout("no broker told of the others in time")
-            self.network.poll(deadline)
-            self.network.raise_refusal()
-        return sorted(cluster.brokers)
+        self.metadata(deadline)
+        return sorted(self.network.cluster.brokers)
 
-    def of_brokers(self, ask: Callable[[NodeId], V], deadline: Micros) -> dict[NodeId, V]:
-        """The answers of all brokers, in order of ids; one that leaves the cluster meanwhile is left out."""
-        told: dict[NodeId, V] = {}
-        for node in self.brokers(deadline):
-            try:
-                told[node] = ask(node)
-            except BrokerGone:
-                continue
-        return told
+    def name_of(self, node: NodeId) -> str:
+        """The broker with its address, for messages."""
+        broker = self.network.cluster.brokers.get(node)
+        return f"broker {node}" if broker is None else f"broker {node} at {broker.host}:{broker.port}"
+
+    def _require_voice(self, node: NodeId, deadline: Micros) -> None:
+        """Raise RequestTimeout soon for a broker that was silent before and opens no connection now."""
+        if not self._is_given_up(node):
+            return
+        until = min(deadline, Micros(now_us() + AGAIN_US))
+        while not self.network.is_ready(node) and not self.network.is_connected(node):
+            if now_us() >= until or self.network.cluster.has_left(node):
+                raise RequestTimeout(f"{self.name_of(node)} does not answer")
+            self.network.poll(until)
+
+    def _as_they_connect(self, nodes: Iterable[NodeId], deadline: Micros) -> Iterator[NodeId]:
+        """Each of the brokers, those first that open a connection: one that hangs keeps no other waiting."""
+        network, left = self.network, list(nodes)
+        has_left = network.cluster.has_left
+        until = min(deadline, Micros(now_us() + CONNECT_US))
+        while left:
+            is_over = now_us() >= until or all(map(self._is_given_up, left))
+            is_last = len(left) == 1 and self.awaits_silent
+            for node in left[:]:
+                is_open = network.is_ready(node) or network.is_connected(node) or has_left(node)
+                if is_over and not is_open:
+                    self.silent[node] = None
+                if is_open or is_over or is_last:
+                    left.remove(node)
+                    yield node
+            if left:
+                network.poll(until)
+
+    def _is_given_up(self, node: NodeId) -> bool:
+        """Whether the answer of a silent broker is not waited for."""
+        return node in self.silent and not self.awaits_silent
 
     def require(self, node: int, deadline: Micros) -> NodeId:
         """That broker, if the cluster has it; raises BrokerError (BROKER_NOT_AVAILABLE) with the ids of the
@@ -223,14 +329,22 @@ class Caller:
                 self.pause(deadline)
                 continue
             told: dict[str, V | BrokerError] = {**strays}
-            for node, members in homes.items():
+            for node in self._as_they_connect(homes, deadline):
                 try:
-                    told |= ask(node, members)
+                    told |= ask(node, homes[node])
                 except BrokerGone:
                     continue  # nothing was sent
                 except (ConnectionFailed, RequestTimeout):
-                    if now_us() >= deadline:
+                    is_given_up = self._is_given_up(node)
+                    if not is_given_up and now_us() < deadline:
+                        continue
+                    if not is_given_up and not results and not told:
                         raise
+                    for group in homes[node]:
+                        errors[group] = BrokerError(
+                            ErrorCode.REQUEST_TIMED_OUT,
+                            f"{self.name_of(node)}, the coordinator of {group!r}, does not answer",
+                        )
             is_late = now_us() >= deadline
             for group, answer in told.items():
                 if not isinstance(answer, BrokerError):

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Final, cast
 
 from msgspec import Struct
 
 from sparklog.client.admin_calls import Caller, ItemsFailed, is_passing, refusal, settle
+from sparklog.client.admin_fan_out import of_coordinating_brokers
 from sparklog.client.connection import UnsupportedByBroker
 from sparklog.errors import BrokerError, DecodeError, ErrorCode
 from sparklog.model import LeaderEpoch, Micros, NodeId, Offset, TopicPartition
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
         OffsetFetchResponseTopics,
     )
 
+_OFFSETS_TOPIC: Final = "__consumer_offsets"
 _NAMED_TOPICS_UNTIL: Final = 9
 """The newest version of OffsetCommit with topic names; later ones have topic ids, which the coordinator may
 know better than this client.
@@ -83,18 +86,18 @@ def list_groups(caller: Caller, *, states: Iterable[str], types: Iterable[str]) 
     """See Admin.list_groups."""
     from sparklog.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
-    deadline = caller.deadline()
     request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
-
-    def ask(node: NodeId) -> ListGroupsResponse:
-        return caller.ask(request, ListGroupsResponse, deadline, lambda reply: [reply.error_code], node=node)
-
+    replies, errors = of_coordinating_brokers(
+        caller, _OFFSETS_TOPIC, request, ListGroupsResponse, lambda reply: [reply.error_code]
+    )
     found = {
-        GroupListing(told.group_id, told.group_type.capitalize(), told.group_state, told.protocol_type)
-        for reply in caller.of_brokers(ask, deadline).values()
-        for told in reply.groups
+        node: [
+            GroupListing(told.group_id, told.group_type.capitalize(), told.group_state, told.protocol_type)
+            for told in reply.groups
+        ]
+        for node, reply in replies.items()
     }
-    return sorted(found)
+    return sorted(set(chain(*settle(found, errors).values())))
 
 
 def describe_groups(caller: Caller, groups: Iterable[str]) -> dict[str, GroupDescription]:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 
 from sparklog.client.admin_calls import Caller, refusal, settle
+from sparklog.client.admin_fan_out import of_brokers
 from sparklog.client.failures import UnknownTopic
 from sparklog.client.topic_wait import wait_for_topic
 from sparklog.errors import BrokerError, ConnectionFailed, ErrorCode, RequestTimeout
@@ -60,16 +61,9 @@ def describe_log_dirs(
     for topic, number in partitions or ():
         topics.setdefault(topic, DescribableLogDirTopic(topic, [])).partitions.append(number)
     request = DescribeLogDirsRequest(None if partitions is None else list(topics.values()))
-
-    def ask(node: NodeId) -> DescribeLogDirsResponse:
-        return caller.ask(
-            request, DescribeLogDirsResponse, deadline, lambda reply: [reply.error_code], node=node
-        )
-
-    replies = (
-        caller.of_brokers(ask, deadline)
-        if nodes is None
-        else {NodeId(node): ask(caller.require(node, deadline)) for node in nodes}
+    asked = caller.brokers(deadline) if nodes is None else [caller.require(node, deadline) for node in nodes]
+    replies, errors, _ = of_brokers(
+        caller, asked, request, DescribeLogDirsResponse, deadline, lambda reply: [reply.error_code]
     )
     described: dict[NodeId, tuple[LogDir, ...]] = {}
     for node, reply in replies.items():
@@ -90,7 +84,7 @@ def describe_log_dirs(
             )
             for told in sorted(reply.results, key=lambda told: told.log_dir)
         )
-    return described
+    return settle(described, errors)
 
 
 def alter_replica_log_dirs(caller: Caller, node: int, moves: Mapping[TopicPartition, str]) -> None:

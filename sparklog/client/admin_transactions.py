@@ -4,15 +4,23 @@ their producers.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Final, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from sparklog.client.admin_calls import TRANSACTION_KEY, Caller, ItemsFailed, is_passing, refusal
+from sparklog.client.admin_calls import (
+    TRANSACTION_KEY,
+    Caller,
+    ItemsFailed,
+    is_passing,
+    refusal,
+    settle,
+)
+from sparklog.client.admin_fan_out import of_coordinating_brokers
 from sparklog.client.admin_storage import ActiveProducer, describe_producers
 from sparklog.client.admin_topics import topics_by_name
 from sparklog.client.clock import instant, now_us
-from sparklog.client.connection import UnsupportedByBroker
 from sparklog.client.failures import UnknownTopic
 from sparklog.client.topic_wait import wait_for_topic
 from sparklog.client.transaction_states import END_BEFORE_V2, ProducerIdentity, follows_v2
@@ -21,6 +29,7 @@ from sparklog.model import Micros, NodeId, ProducerEpoch, ProducerId, TopicParti
 
 T = TypeVar("T")
 
+_TRANSACTIONS_TOPIC: Final = "__transaction_state"
 PARTITIONS_AT_ONCE: Final = 500
 """The partitions in one DescribeProducers request, as in Kafka's tool."""
 
@@ -72,43 +81,41 @@ def list_transactions(
         raise SettingsError(
             f"transactions are listed by prefix={prefix} or by pattern={pattern}: leave one out"
         )
-    deadline = caller.deadline()
     request = ListTransactionsRequest(
         state_filters=list(states),
         producer_id_filters=list(producer_ids),
         duration_filter=longer_than_ms,
         transactional_id_pattern=_quoted(prefix) + ".*" if prefix else pattern,
     )
-
-    def ask(node: NodeId) -> ListTransactionsResponse:
-        return caller.ask(
-            request, ListTransactionsResponse, deadline, lambda reply: [reply.error_code], node=node
-        )
-
-    def ask_any_version(node: NodeId) -> ListTransactionsResponse:
-        try:
-            return ask(node)
-        except UnsupportedByBroker:
-            if not prefix:
-                raise
-            # Before v2 the response has all of them.
-            request.transactional_id_pattern = None
-            return ask(node)
-
-    found: dict[str, TransactionListing] = {}
-    for node, reply in caller.of_brokers(ask_any_version, deadline).items():
+    # Before v2 the response has all of them.
+    without_prefix = structs.replace(request, transactional_id_pattern=None) if prefix else None
+    replies, errors = of_coordinating_brokers(
+        caller,
+        _TRANSACTIONS_TOPIC,
+        request,
+        ListTransactionsResponse,
+        lambda reply: [reply.error_code],
+        otherwise=without_prefix,
+    )
+    for reply in replies.values():
         if reply.unknown_state_filters:
             raise BrokerError(
                 ErrorCode.INVALID_REQUEST,
                 f"no transaction is in state {', '.join(reply.unknown_state_filters)}",
             )
-        for told in reply.transaction_states:
-            if told.transactional_id.startswith(prefix):
-                listing = TransactionListing(
-                    told.transactional_id, ProducerId(told.producer_id), told.transaction_state, node
-                )
-                found[told.transactional_id] = listing
-    return [found[name] for name in sorted(found)]
+    found = {
+        node: [
+            TransactionListing(
+                told.transactional_id, ProducerId(told.producer_id), told.transaction_state, node
+            )
+            for told in reply.transaction_states
+            if told.transactional_id.startswith(prefix)
+        ]
+        for node, reply in replies.items()
+    }
+    # An id that moved meanwhile is listed by two brokers.
+    by_id = {one.transactional_id: one for one in chain(*settle(found, errors).values())}
+    return [by_id[name] for name in sorted(by_id)]
 
 
 def describe_transactions(

@@ -5,6 +5,7 @@ coordinator's node dies and comes back.
 import pytest
 
 from sparklog.errors import ErrorCode
+from sparklog.model import NodeId
 from sparklog.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -13,6 +14,8 @@ from sparklog.wire.messages.consumer_group_heartbeat import (
 from sparklog.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from sparklog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from sparklog.wire.messages.join_group import JoinGroupResponse
+from sparklog.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from sparklog.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from sparklog.wire.messages.offset_commit import OffsetCommitResponse
 from sparklog.wire.messages.offset_fetch import OffsetFetchResponse
 from sparklog.wire.messages.sync_group import (
@@ -218,3 +221,14 @@ def test_a_group_of_the_new_protocol_keeps_its_assignment_where_its_coordinator_
     assert committed(client) == [[7]]
     assert commit(client, 8, generation=members[1].epoch, member=members[1].id, version=9) is NONE
     assert committed(client) == [[8]]
+
+
+def test_a_node_that_leads_no_partition_of_the_internal_topics_lists_nothing() -> None:
+    cluster, client = formed(offsets_topic_num_partitions="1", transaction_state_log_num_partitions="1")
+    for key_type, api, listing, listed in (
+        (0, 5, ListGroupsRequest, ListGroupsResponse),
+        (1, 2, ListTransactionsRequest, ListTransactionsResponse),
+    ):
+        coordinator = client.coordinator(GROUP, key_type, cluster.nodes[NodeId(1)])
+        for node in cluster.others(coordinator):
+            assert client.ask(node, listing(), api, listed) == listed()

@@ -256,9 +256,7 @@ def list_groups(context: Context, call: Call, request: ListGroupsRequest, now: I
 
     shards = groups.shards()
     if not shards:
-        return ListGroupsResponse(
-            error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE if groups.partition_count else ErrorCode.NONE
-        )
+        return ListGroupsResponse()  # as Kafka: a broker that coordinates no group has none
     gather_at_once(groups, call, [(index, GroupIds(), refusal) for index in shards], named, now)
     return Parked.MUTING
 
