@@ -175,8 +175,8 @@ class Admin:
     # -- groups ----------------------------------------------------------------------------------------------
 
     def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> "list[GroupListing]":
-        """The groups of all brokers in alphabetical order, filtered by state (`Stable` …) and type (`classic`,
-        `consumer`). ItemsFailed is by node id, and by `__consumer_offsets` if partitions have no leader.
+        """The groups of all brokers in alphabetical order, filtered by state (`Stable` …) and type
+        (`consumer` …). ItemsFailed is by node id, and by `__consumer_offsets` if partitions have no leader.
         """
         from sparklog.client.admin_groups import list_groups
 

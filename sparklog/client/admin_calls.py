@@ -190,7 +190,7 @@ class Caller:
             self.pause(deadline)
 
     def _of_any(self, request: Message, reply: type[R], deadline: Micros) -> R:
-        """The reply of any broker: each second without one, another is asked too. Raises as `Network.call`."""
+        """The reply of any broker: each second without one, one more is asked. Raises as `Network.call`."""
         network = self.network
         asked: dict[NodeId, tuple[object] | None] = {}  # None: the request has failed
         asked_us = Micros(0)
@@ -353,7 +353,10 @@ class Caller:
                     errors[group] = answer
             if len(results) + len(errors) < len(wanted):
                 self.pause(deadline)
-        return settle({group: results[group] for group in wanted if group in results}, errors)
+        return settle(
+            {group: results[group] for group in wanted if group in results},
+            {group: errors[group] for group in wanted if group in errors},
+        )
 
     def _coordinators(
         self, groups: list[str], deadline: Micros, key_type: int

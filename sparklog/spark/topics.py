@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from sparklog.client.admin import EARLIEST, LATEST, Admin, Topic
+from sparklog.client.admin import EARLIEST, LATEST, Admin, ItemsFailed, Topic
 from sparklog.client.admin_calls import Caller
 from sparklog.client.admin_topics import deleted_topics
 from sparklog.client.failures import UnknownTopic
@@ -115,6 +115,8 @@ class SubscribedTopics:
             return found
         try:
             described = self._client().describe_log_dirs(partitions=wanted)
+        except ItemsFailed as failed:
+            described = failed.results  # the other replicas have their sizes
         except BrokerError:
             return found  # the principal may lack the permission
         for directories in described.values():

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -18,9 +19,11 @@ from sparklog_server.cli.options import (
 from sparklog_server.cli.watching import can_watch
 
 if TYPE_CHECKING:
+    from sparklog.client.admin import Admin
     from sparklog.client.admin_cluster import Cluster, Quorum
-    from sparklog.client.admin_topics import Topic
+    from sparklog.client.admin_topics import Partition, Topic
 
+BALANCE_KEY = "auto.leader.rebalance.enable"
 SILENT_MS = 3_000
 """A node of the quorum that has not fetched from the leader for this long is shown as silent; a live one
 fetches every 500 ms.
@@ -92,12 +95,14 @@ def statuses(cluster: "Cluster", quorum: "Quorum | None", topics: "Iterable[Topi
 def status(is_json: bool) -> int:
     """Show each node: its roles, state, leaderships, offline partitions, and the lag of its metadata.
 
-    A fenced broker is registered and out of service. Exits with 1 if a node is not ok, a partition
-    has no leader, or the quorum has none.
+    A fenced broker is registered and out of service. Leaderships are due to return where the preferred
+    replica is in sync and another one leads. Exits with 1 if a node is not ok, a partition has no leader, or
+    the quorum has none.
     """
     from sparklog.errors import SparklogError
 
-    with admin() as asked:
+    is_balanced: bool | None = None
+    with admin(awaits_silent=False) as asked:
         cluster = asked.describe_cluster(include_fenced=True)
         topics = asked.list_topics(include_internal=True).values()
         quorum, reason = None, ""
@@ -105,8 +110,12 @@ def status(is_json: bool) -> int:
             quorum = asked.describe_quorum()
         except SparklogError as error:
             reason = str(error)
+        partitions = [partition for topic in topics for partition in topic.partitions]
+        due = sum(_is_due(partition) for partition in partitions)
+        if due and quorum is not None:
+            with suppress(SparklogError):  # refused, or a controller that is no broker
+                is_balanced = _is_balanced(asked, quorum.leader)
     rows = statuses(cluster, quorum, topics)
-    partitions = [partition for topic in topics for partition in topic.partitions]
     offline = sum(partition.leader < 0 for partition in partitions)
     is_ok = quorum is not None and not offline and all(row.state == "ok" for row in rows)
     if is_json:
@@ -117,6 +126,7 @@ def status(is_json: bool) -> int:
                 "voters": [one.node_id for one in quorum.voters] if quorum is not None else None,
                 "partitions": len(partitions),
                 "offline_partitions": offline,
+                "due_leaders": due,
                 "nodes": [row._asdict() for row in rows],
             }
         )
@@ -129,6 +139,7 @@ def status(is_json: bool) -> int:
         f"leader={quorum.leader if quorum is not None else 'none'}",
         f"partitions={len(partitions)}",
         f"offline={offline}",
+        f"due_leaders={due}",
     )
     print_table(
         ["node", "address", "roles", "quorum", "state", "leaders", "offline", "lag"],
@@ -151,4 +162,34 @@ def status(is_json: bool) -> int:
         print_line(f"the metadata quorum has no leader: {reason}", is_error=True)
     elif len(rows) > 1 and len(quorum.voters) == 1:
         say(f"The quorum has one voter: without node {quorum.voters[0].node_id}, metadata cannot change.")
+    if due:
+        say(_due_text(due, is_balanced=is_balanced))
     return 0 if is_ok else 1
+
+
+def _is_due(partition: "Partition") -> bool:
+    """Whether the preferred replica is in sync, and another one leads."""
+    preferred = partition.replicas[0]
+    return partition.leader >= 0 and partition.leader != preferred and preferred in partition.isr
+
+
+def _is_balanced(asked: "Admin", controller: int) -> bool | None:
+    """Whether the controller gives leaderships back by itself; None if its setting is not known."""
+    from sparklog.client.admin_configs import ConfigResource
+
+    resource = ConfigResource("broker", str(controller))
+    entry = asked.describe_resources([resource], [BALANCE_KEY])[resource].get(BALANCE_KEY)
+    return None if entry is None else entry.value == "true"
+
+
+def _due_text(due: int, *, is_balanced: bool | None) -> str:
+    what = (
+        "1 partition is led by another replica than the preferred one, which is in sync"
+        if due == 1
+        else f"{due} partitions are led by other replicas than the preferred ones, which are in sync"
+    )
+    if is_balanced is None:
+        return f"{what}. `sparklog partitions elect --all` gives leadership back."
+    if is_balanced:
+        return f"{what}. Leadership returns by itself, or at once by `sparklog partitions elect --all`."
+    return f"{what}. {BALANCE_KEY}=false: `sparklog partitions elect --all` gives leadership back."

@@ -1,6 +1,6 @@
 """`sparklog groups`: list, describe with lag and members, move and delete committed offsets."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -23,7 +23,8 @@ from sparklog_server.cli.watching import can_watch
 if TYPE_CHECKING:
     from sparklog.client.admin import Admin
     from sparklog.client.admin_groups import GroupDescription, GroupMember, GroupOffset
-    from sparklog.model import TopicPartition
+    from sparklog.errors import BrokerError
+    from sparklog.model import NodeId, TopicPartition
 
 LAG_COLUMNS = ("group", "topic", "partition", "committed", "log end", "lag", "member", "host", "client id")
 MEMBER_COLUMNS = ("group", "member", "instance", "host", "client id", "epoch", "partitions", "assigned")
@@ -56,10 +57,15 @@ groups.add_command(reset_offsets)
 @reaches_cluster
 @as_json
 @can_watch
-def list_groups(states: tuple[str, ...], types: tuple[str, ...], is_json: bool) -> None:
-    """List the groups with their type and state."""
-    with admin() as cluster:
-        found = cluster.list_groups(states=states, types=types)
+def list_groups(states: tuple[str, ...], types: tuple[str, ...], is_json: bool) -> int:
+    """List the groups with their type and state.
+
+    Exits with 1 if a broker does not answer: the groups of the others are listed.
+    """
+    from sparklog_server.cli.answered import listed_by_all, tell_missing
+
+    with admin(awaits_silent=False) as cluster:
+        found, missing = listed_by_all(lambda: cluster.list_groups(states=states, types=types))
     if is_json:
         print_json(
             [
@@ -67,12 +73,14 @@ def list_groups(states: tuple[str, ...], types: tuple[str, ...], is_json: bool) 
                 for g in found
             ]
         )
-        return
+        return tell_missing(missing)
+    nothing = "there are no such groups" if states or types else "there are no groups"
     print_table(
         ["group", "type", "state", "protocol"],
         [[g.group_id, g.type, g.state, g.protocol_type] for g in found],
-        empty="there are no such groups" if states or types else "there are no groups",
+        empty="" if missing else nothing,
     )
+    return tell_missing(missing)
 
 
 @groups.command()
@@ -84,17 +92,28 @@ def list_groups(states: tuple[str, ...], types: tuple[str, ...], is_json: bool) 
 @reaches_cluster
 @as_json
 @can_watch
-def describe(names: tuple[str, ...], members: bool, state: bool, is_json: bool) -> None:
-    """Show committed offsets, lag and the assigned members, of all groups if no GROUP is given."""
+def describe(names: tuple[str, ...], members: bool, state: bool, is_json: bool) -> int:
+    """Show committed offsets, lag and the assigned members, of all groups if no GROUP is given.
+
+    Exits with 1 if a group is not described, or a broker does not answer: the others are shown.
+    """
+    from sparklog_server.cli.answered import Answered, described_by_all, listed_by_all, tell_missing
+
     if members and state:
         raise click.UsageError(
             "--members and --state show different tables: leave one out, or take --json, which has both"
         )
-    with admin() as cluster:
-        wanted = names or [group.group_id for group in cluster.list_groups()]
-        described = cluster.describe_groups(wanted)
-        committed = {} if (members or state) and not is_json else cluster.list_group_offsets(list(described))
-        ends = log_ends(cluster, partitions_of(described, committed))
+    with admin(awaits_silent=False) as cluster:
+        listing = Answered([], {}) if names else listed_by_all(cluster.list_groups)
+        wanted = names or [group.group_id for group in listing.found]
+        described, undescribed = described_by_all(lambda: cluster.describe_groups(wanted))
+        committed: Mapping[str, Mapping[TopicPartition, GroupOffset]] = {}
+        unread: Mapping[str, BrokerError] = {}
+        if is_json or not (members or state):
+            committed, unread = described_by_all(lambda: cluster.list_group_offsets(list(described)))
+            described = {name: group for name, group in described.items() if name in committed}
+        ends = log_ends(cluster, partitions_of(described, committed), listing.silent)
+        missing = {**listing.errors, **undescribed, **unread}
     if is_json:
         print_json([_as_json(group, committed[group.group_id], ends) for group in described.values()])
     elif state:
@@ -129,15 +148,15 @@ def describe(names: tuple[str, ...], members: bool, state: bool, is_json: bool) 
             for g in described.values()
             for m in g.members
         ]
-        print_table(MEMBER_COLUMNS, rows, empty="no group has members")
+        print_table(MEMBER_COLUMNS, rows, empty="" if missing else "no group has members")
     else:
         rows = [row for g in described.values() for row in _lag_rows(g, committed[g.group_id], ends)]
-        print_table(
-            LAG_COLUMNS, rows, empty="no offsets are committed" if described else "there are no groups"
-        )
+        nothing = "no offsets are committed" if described else "there are no groups"
+        print_table(LAG_COLUMNS, rows, empty="" if missing else nothing)
         for group in described.values():
             if not group.members:
                 say(f"group {group.group_id} has no members")
+    return tell_missing(missing)
 
 
 @groups.command()
@@ -208,21 +227,27 @@ def partitions_of(
     return sorted(found)
 
 
-def log_ends(cluster: "Admin", partitions: "list[TopicPartition]") -> "dict[TopicPartition, int]":
-    """Log end offsets; a partition of a deleted topic has none."""
+def log_ends(
+    cluster: "Admin", partitions: "list[TopicPartition]", silent: "Collection[NodeId]" = ()
+) -> "dict[TopicPartition, int | None]":
+    """Log end offsets: None if the partition has no leader, or a silent one, which is not asked. A partition
+    of a deleted topic has none.
+    """
     from sparklog.client.admin import LATEST
     from sparklog.client.failures import UnknownTopic
+    from sparklog.model import TopicPartition
 
     names = list(dict.fromkeys(partition.topic for partition in partitions))
     try:
         topics = cluster.describe_topics(names)
     except UnknownTopic:
         topics = cluster.list_topics(include_internal=True)
-    led = {(t.name, p.partition) for t in topics.values() for p in t.partitions if p.leader >= 0}
-    asked = {partition: LATEST for partition in partitions if partition in led}
-    return (
-        {partition: told.offset for partition, told in cluster.list_offsets(asked).items()} if asked else {}
-    )
+    leaders = {TopicPartition(t.name, p.partition): p.leader for t in topics.values() for p in t.partitions}
+    ends: dict[TopicPartition, int | None] = dict.fromkeys(at for at in partitions if at in leaders)
+    asked = {at: LATEST for at in ends if leaders[at] >= 0 and leaders[at] not in silent}
+    if asked:
+        ends |= {at: told.offset for at, told in cluster.list_offsets(asked).items()}
+    return ends
 
 
 def rows_of(
@@ -241,7 +266,7 @@ def lag_of(offset: "GroupOffset | None", end: int | None) -> int | None:
 def _lag_rows(
     group: "GroupDescription",
     committed: "Mapping[TopicPartition, GroupOffset]",
-    ends: "Mapping[TopicPartition, int]",
+    ends: "Mapping[TopicPartition, int | None]",
 ) -> list[list[object]]:
     return [
         [
@@ -272,7 +297,7 @@ def _assignment_text(partitions: "Iterable[TopicPartition]") -> str:
 def _as_json(
     group: "GroupDescription",
     committed: "Mapping[TopicPartition, GroupOffset]",
-    ends: "Mapping[TopicPartition, int]",
+    ends: "Mapping[TopicPartition, int | None]",
 ) -> dict[str, object]:
     return {
         "group": group.group_id,

@@ -33,7 +33,7 @@ def health(watch_s: int, is_json: bool) -> int:
 
     try:
         settings = client_settings()
-        with Admin.from_settings(settings) as asked:
+        with Admin.from_settings(settings, awaits_silent=False) as asked:
             found = findings(Asking(asked, settings).facts(watch_s))
     except (click.UsageError, SettingsError):
         raise  # a mistake of the command line, not of the cluster

@@ -62,7 +62,7 @@ class GroupWatch(NamedTuple):
 
 class Facts(NamedTuple):
     """What a cluster tells. A section that this user may not see is None, and `refused` has the reason by the
-    name of the section.
+    name of the section; `silent` are the brokers that did not answer.
     """
 
     cluster: Cluster
@@ -75,6 +75,7 @@ class Facts(NamedTuple):
     certificates: tuple[PeerCertificate, ...]
     groups: GroupWatch | None
     refused: Mapping[str, str]
+    silent: frozenset[NodeId] = frozenset()
 
 
 def findings(facts: Facts) -> list[Finding]:
@@ -105,7 +106,8 @@ def named(names: Sequence[str]) -> str:
 
 
 def _count(names: Sequence[str], one: str, many: str) -> str:
-    return f"1 {one} {named(names)}" if len(names) == 1 else f"{len(names)} {many} {named(names)}"
+    """How many there are, what they all are, and their names: the sentence is whole before the names."""
+    return f"{len(names)} {one if len(names) == 1 else many}: {named(names)}"
 
 
 # -- partitions
@@ -136,30 +138,40 @@ def _partitions(facts: Facts) -> Iterable[Finding]:
         yield Finding(
             "CRITICAL",
             "offline partitions",
-            f"{_count(offline, 'partition has no leader:', 'partitions have no leader:')}",
+            _count(offline, "partition has no leader", "partitions have no leader"),
             f"start the brokers that have their replicas ({nodes})",
         )
     if too_few:
         yield Finding(
             "CRITICAL",
             "min ISR",
-            f"{_count(too_few, 'partition refuses', 'partitions refuse')}: acks=all needs more replicas in "
-            f"sync",
+            _count(
+                too_few,
+                "partition has too few replicas in sync for acks=all",
+                "partitions have too few replicas in sync for acks=all",
+            ),
             f"start brokers {nodes}, or wait until they have caught up",
         )
     if behind:
         yield Finding(
             "WARN",
             "in-sync replicas",
-            f"{_count(behind, 'partition has', 'partitions have')}: a replica that is not in sync",
+            _count(
+                behind,
+                "partition has a replica that is not in sync",
+                "partitions have a replica that is not in sync",
+            ),
             f"look at brokers {nodes}: down, slow, or catching up",
         )
     if eligible:
         yield Finding(
             "WARN",
             "eligible leaders",
-            f"{_count(eligible, 'partition depends on', 'partitions depend on')}: a replica outside the ISR "
-            f"may be the only one with all records",
+            _count(
+                eligible,
+                "partition has a replica outside the ISR that may be the only one with all records",
+                "partitions have a replica outside the ISR that may be the only one with all records",
+            ),
             "start the brokers of the eligible replicas; do not remove their directories",
         )
     if not (offline or too_few or behind or eligible):
@@ -233,7 +245,16 @@ def _brokers(facts: Facts) -> Iterable[Finding]:
             f"service",
             "start it, or look at its log: it recovers, hangs, or cannot reach the controller",
         )
-    if not fenced:
+    silent = [node for node in facts.cluster.nodes if node.node_id in facts.silent and not node.is_fenced]
+    for node in silent:
+        yield Finding(
+            "WARN",
+            "brokers",
+            f"broker {node.node_id} at {inert_name(node.host)}:{node.port} does not answer, and is "
+            f"not fenced so far",
+            "look at its process, its log and its network: it hangs, or cannot be reached from here",
+        )
+    if not fenced and not silent:
         yield Finding("OK", "brokers", f"{len(facts.cluster.nodes)} in service")
 
 
@@ -320,7 +341,7 @@ def _settings(facts: Facts) -> Iterable[Finding]:
         yield Finding(
             "WARN",
             "replication factor",
-            f"{_count(lone, 'topic has one replica:', 'topics have one replica:')}",
+            _count(lone, "topic has one replica", "topics have one replica"),
             "they are offline with their broker and lost with its disk: create them with "
             "--replication-factor 3",
         )
@@ -328,22 +349,33 @@ def _settings(facts: Facts) -> Iterable[Finding]:
         yield Finding(
             "WARN",
             "min.insync.replicas",
-            f"{_count(loose, 'topic has', 'topics have')}: three replicas, and acks=all is answered by one",
+            _count(
+                loose,
+                "topic has three replicas or more and answers acks=all with one of them in sync",
+                "topics have three replicas or more and answer acks=all with one of them in sync",
+            ),
             "sparklog configs set --topic NAME min.insync.replicas=2",
         )
     if strict:
         yield Finding(
             "WARN",
             "min.insync.replicas",
-            f"{_count(strict, 'topic needs', 'topics need')}: every replica for acks=all, so one broker that "
-            f"is down stops producers",
+            _count(
+                strict,
+                "topic needs every replica for acks=all, so one broker that is down stops producers",
+                "topics need every replica for acks=all, so one broker that is down stops producers",
+            ),
             "set min.insync.replicas below the number of replicas",
         )
     if unclean:
         yield Finding(
             "WARN",
             "unclean elections",
-            f"{_count(unclean, 'topic allows', 'topics allow')}: a leader that lacks acknowledged records",
+            _count(
+                unclean,
+                "topic allows a leader that lacks acknowledged records",
+                "topics allow a leader that lacks acknowledged records",
+            ),
             "set unclean.leader.election.enable=false, unless availability matters more than records",
         )
     if facts.settings and not (lone or loose or strict or unclean):

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from sparklog.client.admin import Admin, ItemsFailed
 from sparklog.client.admin_cluster import Cluster, Quorum
 from sparklog.client.admin_configs import ConfigEntry, ConfigResource
+from sparklog.client.admin_storage import LogDir
 from sparklog.client.admin_topics import Topic
 from sparklog.errors import SparklogError
 from sparklog.model import NodeId
+from sparklog_server.cli.answered import described_by_all, listed_by_all
 from sparklog_server.cli.health_checks import (
     NOT_ASKED,
     Facts,
@@ -51,6 +53,7 @@ class Asking:
         self._admin = admin
         self._settings = settings
         self.refused: dict[str, str] = {}
+        self._silent: set[NodeId] = set()
         self._until_s = time.monotonic() + SECTIONS_S_MAX
 
     def facts(self, watch_s: float) -> Facts:
@@ -60,7 +63,7 @@ class Asking:
         begun_s = time.monotonic()
         topics = self._topics()
         quorum, skew_s = self._quorum()
-        dirs = self._section("disks", self._admin.describe_log_dirs)
+        dirs = self._section("disks", self._log_dirs)
         reserves = self._reserves(cluster)
         settings = self._topic_settings(topics)
         certificates = self._certificates(cluster)
@@ -82,6 +85,7 @@ class Asking:
             certificates,
             watched,
             self.refused,
+            frozenset(self._silent),
         )
 
     def _section(self, name: str, ask: Callable[[], T]) -> T | None:
@@ -122,11 +126,18 @@ class Asking:
         ahead_s = theirs_s - after_s if theirs_s > after_s else min(0.0, theirs_s - before_s)
         return quorum, ahead_s
 
+    def _log_dirs(self) -> Mapping[NodeId, tuple[LogDir, ...]]:
+        told = described_by_all(self._admin.describe_log_dirs)
+        self._silent |= told.silent
+        for node, error in told.errors.items():
+            self.refused[f"disks of broker {node}"] = str(error)
+        return told.found
+
     def _reserves(self, cluster: Cluster) -> dict[NodeId, int]:
         """The disk reserve by broker; Kafka's brokers have none."""
         found = {}
         for node in cluster.nodes:
-            if node.is_fenced:
+            if node.is_fenced or node.node_id in self._silent:
                 continue
             resource = ConfigResource("broker", str(node.node_id))
             told = self._section("disk reserve", partial(self._described, [resource], [RESERVE_KEY]))
@@ -163,15 +174,19 @@ class Asking:
 
     def _groups(self) -> dict[str, GroupSample]:
         def sampled() -> dict[str, GroupSample]:
-            states = {one.group_id: one.state for one in self._admin.list_groups()}
-            if len(states) > GROUPS_MAX:
-                self.refused["further groups"] = f"{GROUPS_MAX} of {len(states)} are watched"
+            listing = listed_by_all(self._admin.list_groups)
+            self._silent |= listing.silent
+            names = [one.group_id for one in listing.found]
+            if len(names) > GROUPS_MAX:
+                self.refused["further groups"] = f"{GROUPS_MAX} of {len(names)} are watched"
+            described, errors = described_groups(self._admin, names[:GROUPS_MAX], self._silent)
+            for who, error in (*listing.errors.items(), *list(errors.items())[:1]):
+                what = f"groups of broker {who}" if isinstance(who, int) else f"groups of {who}"
+                self.refused[what] = str(error)
             found = {}
-            for name, told in described_groups(self._admin, list(states)[:GROUPS_MAX]).items():
-                lags = [row.lag for row in told.rows if row.lag is not None]
+            for name, told in described.items():
                 committed = sum(row.committed or 0 for row in told.rows)
-                members = len(told.group.members)
-                found[name] = GroupSample(told.group.state, members, sum(lags) if lags else None, committed)
+                found[name] = GroupSample(told.group.state, len(told.group.members), told.lag, committed)
             return found
 
         return self._section("groups", sampled) or {}

@@ -187,13 +187,13 @@ def without_options(context: click.Context) -> None:
 
 
 @contextmanager
-def admin() -> "Iterator[Admin]":
-    """An administration client for this command. An error for a name that the cluster does not have suggests
-    similar ones.
+def admin(*, awaits_silent: bool = True) -> "Iterator[Admin]":
+    """An administration client for this command; one for a survey goes on without silent brokers. An error
+    for a name that the cluster does not have suggests similar ones.
     """
     from sparklog.client.admin import Admin, ItemsFailed
 
-    with Admin.from_settings(client_settings()) as cluster:
+    with Admin.from_settings(client_settings(), awaits_silent=awaits_silent) as cluster:
         try:
             yield cluster
         except ItemsFailed as failed:

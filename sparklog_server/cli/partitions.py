@@ -1,5 +1,6 @@
 """`sparklog partitions`: elections of leaders."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -13,6 +14,7 @@ from sparklog_server.cli.options import (
     print_line,
     print_table,
     reaches_cluster,
+    report,
 )
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from sparklog.model import TopicPartition
 
 EXIT_FAILURE = 1
+NAMES_MAX = 5
 
 
 @click.group()
@@ -41,7 +44,8 @@ def partitions() -> None:
 def elect(topics: tuple[str, ...], is_all: bool, unclean: bool, is_json: bool) -> int:
     """Elect the preferred replica, the first of the replicas, as leader of partitions, and print the outcome.
 
-    A partition that its preferred replica leads needs no election.
+    A partition that its preferred replica leads needs no election. Exits with 1 if a partition that needs one
+    has none, as while its preferred replica is not in sync.
     """
     from sparklog.client.admin import ItemsFailed
 
@@ -75,6 +79,30 @@ def elect(topics: tuple[str, ...], is_all: bool, unclean: bool, is_json: bool) -
             [[at.topic, at.partition, outcomes[at]] for at in sorted(outcomes)],
             empty="no election is needed",
         )
-        for error in errors.values():
-            print_line(f"sparklog: {error}", is_error=True)
+    _tell_outcome(outcomes, errors)
     return EXIT_FAILURE if errors else 0
+
+
+def _tell_outcome(
+    outcomes: "Mapping[TopicPartition, str]", errors: "Mapping[TopicPartition, BrokerError]"
+) -> None:
+    """How many partitions have their leader, and why which others do not, on stderr."""
+    from sparklog.errors import ErrorCode
+
+    by_reason: dict[ErrorCode, list[str]] = {}
+    for at, error in sorted(errors.items()):
+        by_reason.setdefault(error.code, []).append(str(at))
+    elected = sum(outcome == "elected" for outcome in outcomes.values())
+    if elected or errors:
+        report(f"{elected} of {elected + len(errors)} partitions that need an election have their leader")
+    for code, names in by_reason.items():
+        shown = ", ".join(names[:NAMES_MAX])
+        more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
+        remedy = ""
+        if code is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE:
+            remedy = (
+                "; the preferred replica is not in sync: start its broker, or wait until it has caught up"
+            )
+        print_line(
+            f"sparklog: {len(names)} failed: {code.name} ({code.value}): {shown}{more}{remedy}", is_error=True
+        )

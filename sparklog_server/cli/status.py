@@ -18,7 +18,6 @@ from sparklog_server.cli.watching import can_watch
 
 if TYPE_CHECKING:
     from sparklog_server.cli.status_facts import Status
-    from sparklog_server.console.brokers import BrokerRow
 
 EVENTS = 8
 GROUPS = 10
@@ -47,8 +46,8 @@ GROUPS = 10
 def status(http: tuple[str, ...], events_max: int, is_json: bool) -> int:
     """Show the cluster on one screen: brokers, release, uptime, topics, lag, disks and last events.
 
-    Exits with 1 if a partition has no leader, or a broker or a disk is out of service; `sparklog health` says
-    what to do.
+    What a broker that does not answer would tell is shown as unknown. Exits with 1 if a partition has no
+    leader, or a broker or a disk is out of service or does not answer; `sparklog health` says what to do.
     """
     from sparklog.client.admin import Admin
     from sparklog_server.cli.node_pages import addresses
@@ -59,7 +58,7 @@ def status(http: tuple[str, ...], events_max: int, is_json: bool) -> int:
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--http") from None
     settings = client_settings()
-    with Admin.from_settings(settings) as asked:
+    with Admin.from_settings(settings, awaits_silent=False) as asked:
         told = status_of(asked, settings, given, events_max=events_max)
     if is_json:
         print_json(_as_json(told))
@@ -70,10 +69,6 @@ def status(http: tuple[str, ...], events_max: int, is_json: bool) -> int:
     return 0 if told.is_ok else 1
 
 
-def _state(row: "BrokerRow") -> str:
-    return "fenced" if row.is_fenced else "offline disk" if row.offline_dirs else "ok"
-
-
 def _print_screen(told: "Status") -> None:
     from sparklog_server.cli.status_facts import uptime_text
     from sparklog_server.console.shown import inert_name
@@ -81,7 +76,8 @@ def _print_screen(told: "Status") -> None:
     counts = told.counts
     click.secho(
         f"{inert_name(told.cluster_id)}  {counts.topics} topics, {counts.partitions} partitions, "
-        f"{counts.offline} offline, {counts.under_replicated} under-replicated, lag {told.lag:,}",
+        f"{counts.offline} offline, {counts.under_replicated} under-replicated, "
+        f"lag {'unknown' if told.lag is None else f'{told.lag:,}'}",
         fg="green" if told.is_ok else "red",
         bold=True,
     )
@@ -90,10 +86,9 @@ def _print_screen(told: "Status") -> None:
         page = told.pages.get(told.page_of[row.node]) if row.node in told.page_of else None
         uptime = uptime_text(page.uptime_s) if page is not None and page.uptime_s is not None else None
         disk = None if row.used is None else f"{bytes_text(row.used)}, {bytes_text(row.usable) or '?'} free"
-        rows.append(
-            [row.node, row.address, _state(row), page.version if page else None, uptime, row.leaders, disk]
-        )
-    worry = {number: "red" for number, row in enumerate(told.brokers) if _state(row) != "ok"}
+        state = told.state_of(row)
+        rows.append([row.node, row.address, state, page.version if page else None, uptime, row.leaders, disk])
+    worry = {number: "red" for number, row in enumerate(rows) if row[2] != "ok"}
     print_table(("broker", "address", "state", "release", "uptime", "leaders", "disk"), rows, emphasis=worry)
     if told.groups:
         print_table(
@@ -121,14 +116,15 @@ def _print_lines(told: "Status") -> None:
         f"partitions={counts.partitions}",
         f"offline={counts.offline}",
         f"under_replicated={counts.under_replicated}",
-        f"lag={told.lag}",
+        f"lag={'unknown' if told.lag is None else told.lag}",
     )
     brokers: list[list[object]] = []
     for row in told.brokers:
         page = told.pages.get(told.page_of[row.node]) if row.node in told.page_of else None
         version, uptime_s = (page.version, page.uptime_s) if page is not None else (None, None)
         disk = (row.used, row.usable, row.total)
-        brokers.append(["broker", row.node, row.address, _state(row), version, uptime_s, row.leaders, *disk])
+        state = told.state_of(row)
+        brokers.append(["broker", row.node, row.address, state, version, uptime_s, row.leaders, *disk])
     print_table((), brokers)
     print_table((), [["group", *one] for one in told.groups])
     for address, page in told.pages.items():
@@ -146,7 +142,7 @@ def _as_json(told: "Status") -> dict[str, object]:
             {
                 "broker": row.node,
                 "address": row.address,
-                "state": _state(row),
+                "state": told.state_of(row),
                 "leaders": row.leaders,
                 "used": row.used,
                 "usable": row.usable,

@@ -3,23 +3,33 @@ protocol: release, start and last events.
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sparklog.client.admin_configs import ConfigResource
 from sparklog.errors import SparklogError
+from sparklog.model import NodeId
+from sparklog_server.cli.answered import described_by_all, listed_by_all
 from sparklog_server.cli.node_pages import Address, NodePages, PageFailed, addresses, samples
-from sparklog_server.console.brokers import BrokerRow, PartitionCounts, broker_rows, partition_counts
+from sparklog_server.console.brokers import (
+    BrokerRow,
+    PartitionCounts,
+    broker_rows,
+    broker_state,
+    partition_counts,
+)
 from sparklog_server.console.group_lag import described_groups
 from sparklog_server.console.shown import inert_name
 
 if TYPE_CHECKING:
     from sparklog.client.admin import Admin
     from sparklog.client.admin_cluster import Cluster
+    from sparklog.client.admin_storage import LogDir
     from sparklog.client.settings import ClientSettings
 
 GROUPS_MAX: Final = 200
+ERRORS_MAX: Final = 5
 LISTENER_KEY: Final = "sparklog.http.listener"
 WITHOUT_HTTP: Final = (
     "release, uptime and last events are not in Kafka's protocol: set sparklog.http.listener, or name the "
@@ -31,11 +41,11 @@ _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 
 
 class GroupLine(NamedTuple):
-    """A group; lag None where it is not known."""
+    """A group; members and lag None where they are not known."""
 
     group: str
     state: str
-    members: int
+    members: int | None
     lag: int | None
 
 
@@ -48,7 +58,9 @@ class NodePage(NamedTuple):
 
 
 class Status(NamedTuple):
-    """One look at a cluster. `pages` are by address, `page_of` has the address of a broker."""
+    """One look at a cluster. `pages` are by address, `page_of` has the address of a broker. `lag` is None if
+    that of a group, or the groups of a broker, are not known; `silent` are the brokers that do not answer.
+    """
 
     cluster_id: str
     brokers: list[BrokerRow]
@@ -57,16 +69,17 @@ class Status(NamedTuple):
     page_of: dict[int, Address]
     pages: dict[Address, NodePage]
     notes: list[str]
+    lag: int | None
+    silent: frozenset[NodeId]
 
     @property
     def is_ok(self) -> bool:
-        """Whether every partition has a leader, and every broker serves with all its disks."""
-        return not self.counts.offline and not any(one.is_fenced or one.offline_dirs for one in self.brokers)
+        """Whether every partition has a leader, and every broker answers and serves with all its disks."""
+        return not self.counts.offline and all(self.state_of(one) == "ok" for one in self.brokers)
 
-    @property
-    def lag(self) -> int:
-        """The records that groups have still to read."""
-        return sum(one.lag or 0 for one in self.groups)
+    def state_of(self, row: BrokerRow) -> str:
+        """The state of a broker in a word or two."""
+        return broker_state(row, self.silent)
 
 
 def status_of(
@@ -76,32 +89,40 @@ def status_of(
     notes: list[str] = []
     cluster = admin.describe_cluster(include_fenced=True)
     topics = admin.list_topics(include_internal=True)
-    dirs = {}
+    dirs: Mapping[NodeId, tuple[LogDir, ...]] = {}
+    silent: frozenset[NodeId] = frozenset()
     try:
-        dirs = admin.describe_log_dirs()
-    except SparklogError as error:  # one broker may be down
+        answered = described_by_all(admin.describe_log_dirs)
+        dirs, silent = answered.found, answered.silent
+        notes += [f"no sizes of disks: {error}" for error in answered.errors.values()]
+    except SparklogError as error:  # refused
         notes.append(f"no sizes of disks: {error}")
-    found = listeners(admin, cluster)
+    found = listeners(admin, cluster, silent)
     # An address that is given without a broker of that name still tells its events.
     pages = _pages(settings, dict.fromkeys((*found.values(), *given)), events_max, notes)
     if not pages:
         notes.append(WITHOUT_HTTP)
+    groups, lag = _groups(admin, silent, notes)
     return Status(
         cluster.cluster_id,
         broker_rows(cluster, topics, dirs),
         partition_counts(topics),
-        _groups(admin, notes),
+        groups,
         found | _by_host(cluster, given),
         pages,
         notes,
+        lag,
+        silent,
     )
 
 
-def listeners(admin: "Admin", cluster: "Cluster") -> dict[int, Address]:
-    """The HTTP listeners of brokers by their settings. The host is that of the broker, or both are loopback:
-    a setting leads to no other machine.
+def listeners(admin: "Admin", cluster: "Cluster", silent: Collection[NodeId] = ()) -> dict[int, Address]:
+    """The HTTP listeners of brokers by their settings, silent ones left out. The host is that of the broker,
+    or both are loopback: a setting leads to no other machine.
     """
-    hosts = {node.node_id: node.host for node in cluster.nodes if not node.is_fenced}
+    hosts = {
+        node.node_id: node.host for node in cluster.nodes if not node.is_fenced and node.node_id not in silent
+    }
     found: dict[int, Address] = {}
     for node, host in hosts.items():
         text = ""
@@ -156,24 +177,34 @@ def _pages(
     return found
 
 
-def _groups(admin: "Admin", notes: list[str]) -> list[GroupLine]:
-    """The groups, those with the most lag first."""
-    names: list[str] = []
+def _groups(
+    admin: "Admin", silent: frozenset[NodeId], notes: list[str]
+) -> tuple[list[GroupLine], int | None]:
+    """The groups, those with the most lag first, and the lag of all; None if part of it is not known."""
     try:
-        names = [one.group_id for one in admin.list_groups()]
-        described = described_groups(admin, names[:GROUPS_MAX])
+        listing = listed_by_all(admin.list_groups)
+        names = [one.group_id for one in listing.found]
+        described, errors = described_groups(admin, names[:GROUPS_MAX], silent | listing.silent)
     except SparklogError as error:
         notes.append(f"no groups: {error}")
-        return []
+        return [], None
+    notes += [f"groups are missing: {error}" for error in listing.errors.values()]
+    notes += [f"no members and lag: {error}" for error in list(errors.values())[:ERRORS_MAX]]
+    if len(errors) > ERRORS_MAX:
+        notes.append(f"no members and lag of {len(errors) - ERRORS_MAX} more groups")
     if len(names) > GROUPS_MAX:
         notes.append(f"{GROUPS_MAX} of {len(names)} groups are shown")
-    found = []
-    for name, told in described.items():
-        known = [row.lag for row in told.rows if row.lag is not None]
-        found.append(
-            GroupLine(name, told.group.state, len(told.group.members), sum(known) if known else None)
-        )
-    return sorted(found, key=lambda one: (-(one.lag or 0), one.group))
+    found = [
+        GroupLine(name, told.group.state, len(told.group.members), told.lag)
+        for name, told in described.items()
+    ]
+    states = {one.group_id: one.state for one in listing.found}
+    found += [
+        GroupLine(name, states[name] or "unknown", None, None) for name in errors if name not in described
+    ]
+    is_known = not listing.errors and not errors and all(one.is_lag_known for one in described.values())
+    lag = sum(one.lag or 0 for one in found) if is_known else None
+    return sorted(found, key=lambda one: (-(one.lag or 0), one.group)), lag
 
 
 def uptime_text(seconds: int) -> str:

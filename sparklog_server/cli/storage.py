@@ -39,12 +39,16 @@ def log_dirs() -> None:
 @as_json
 @can_watch
 def describe(nodes: tuple[int, ...], topics: tuple[str, ...], is_json: bool) -> int:
-    """Show directories with their space, and the size of every replica in them."""
-    with admin() as cluster:
+    """Show directories with their space, and the size of every replica in them.
+
+    Exits with 1 if a directory is offline, or a broker does not answer: those of the others are shown.
+    """
+    from sparklog_server.cli.answered import described_by_all, tell_missing
+
+    with admin(awaits_silent=False) as cluster:
         wanted = partitions_named(cluster, topics) if topics else None
-        dirs = [
-            one for own in cluster.describe_log_dirs(nodes or None, partitions=wanted).values() for one in own
-        ]
+        told, missing = described_by_all(lambda: cluster.describe_log_dirs(nodes or None, partitions=wanted))
+    dirs = [one for own in told.values() for one in own]
     if is_json:
         print_json(
             [
@@ -69,7 +73,7 @@ def describe(nodes: tuple[int, ...], topics: tuple[str, ...], is_json: bool) -> 
                 for one in dirs
             ]
         )
-        return 1 if any(one.error for one in dirs) else 0
+        return tell_missing(missing) or (1 if any(one.error for one in dirs) else 0)
     for one in dirs:
         space = (
             ()
@@ -88,7 +92,7 @@ def describe(nodes: tuple[int, ...], topics: tuple[str, ...], is_json: bool) -> 
             for at, r in one.replicas.items()
         ]
         print_table(["topic", "partition", "size", "lag", "state"], rows)
-    return 1 if any(one.error for one in dirs) else 0
+    return tell_missing(missing) or (1 if any(one.error for one in dirs) else 0)
 
 
 @log_dirs.command()

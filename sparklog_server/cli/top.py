@@ -224,7 +224,7 @@ def _tables(figures: "Figures", rows: int, *, style: str) -> "list[RenderableTyp
         _table(
             ("group", "state", "members", "lag", "lag/s"),
             [
-                (one.group, one.state, str(one.members), _whole(one.lag), _signed(one.lag_growth))
+                (one.group, one.state, _whole(one.members), _whole(one.lag), _signed(one.lag_growth))
                 for one in figures.groups[:rows]
             ],
             style,

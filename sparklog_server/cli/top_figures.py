@@ -6,14 +6,16 @@ Bytes, readers and the time of requests come from the /metrics of nodes, if thei
 
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from typing import Final, NamedTuple, Self
 
 from sparklog.client.admin import Admin
+from sparklog.client.admin_storage import LogDir
 from sparklog.client.settings import ClientSettings
-from sparklog.errors import BrokerError, ConnectionFailed, RequestTimeout
+from sparklog.errors import BrokerError
+from sparklog.model import NodeId
+from sparklog_server.cli.answered import described_by_all, listed_by_all
 from sparklog_server.cli.node_pages import Address, Labels, NodePages, PageFailed, samples
-from sparklog_server.console.brokers import broker_rows, partition_counts
+from sparklog_server.console.brokers import broker_rows, broker_state, partition_counts
 from sparklog_server.console.group_lag import described_groups
 from sparklog_server.console.rates import PARTITIONS_MAX, Rates, log_ends_of
 
@@ -61,11 +63,11 @@ class RequestFigures(NamedTuple):
 
 
 class GroupFigures(NamedTuple):
-    """A group; lag None where it is not known, its growth per second None with the first sample."""
+    """A group; members and lag None where they are not known, its growth per second with the first sample."""
 
     group: str
     state: str
-    members: int
+    members: int | None
     lag: int | None
     lag_growth: float | None
 
@@ -143,7 +145,7 @@ class Sampler:
     def sample(self) -> Figures:
         """Ask the cluster and the nodes. Raises SparklogError if the cluster does not answer."""
         if self._admin is None:
-            self._admin = Admin.from_settings(self._settings)
+            self._admin = Admin.from_settings(self._settings, awaits_silent=False)
         try:
             return self._sampled(self._admin)
         except BaseException:
@@ -155,15 +157,22 @@ class Sampler:
         cluster = admin.describe_cluster(include_fenced=True)
         self.known = tuple((node.host, node.port) for node in cluster.nodes if not node.is_fenced)
         topics = admin.list_topics(include_internal=True)
-        ends, is_partial = log_ends_of(admin, topics)
+        dirs: Mapping[NodeId, tuple[LogDir, ...]] = {}
+        silent: frozenset[NodeId] = frozenset()
+        try:
+            answered = described_by_all(admin.describe_log_dirs)
+            dirs, silent = answered.found, answered.silent
+            notes += [f"no sizes of disks: {error}" for error in answered.errors.values()]
+        except BrokerError as error:  # refused
+            notes.append(f"no sizes of disks: {error}")
+        ends, is_partial = log_ends_of(admin, topics, silent)
         rates = self._rates.sampled(ends, time.monotonic())
         if is_partial:
             notes.append(f"the rates are those of {PARTITIONS_MAX} partitions")
-        dirs = {}
-        try:
-            dirs = admin.describe_log_dirs()
-        except (BrokerError, ConnectionFailed, RequestTimeout) as error:  # one broker may be down
-            notes.append(f"no sizes of disks: {error}")
+        if silent:
+            notes.append(
+                f"the rates lack the partitions that brokers {', '.join(map(str, sorted(silent)))} lead"
+            )
         bytes_in, bytes_out, requests = self._of_nodes(notes)
         counts = partition_counts(topics)
         return Figures(
@@ -175,12 +184,12 @@ class Sampler:
             None if rates is None else sum(rates.values()),
             _topics(rates or {}, bytes_in, bytes_out),
             sorted(requests, key=lambda one: (-one.slowness, one.request, one.node)),
-            self._groups(admin, notes),
+            self._groups(admin, silent, notes),
             [
                 BrokerFigures(
                     row.node,
                     row.address,
-                    "fenced" if row.is_fenced else "offline disk" if row.offline_dirs else "ok",
+                    broker_state(row, silent),
                     row.leaders,
                     row.used,
                     row.usable,
@@ -191,18 +200,28 @@ class Sampler:
             notes,
         )
 
-    def _groups(self, admin: Admin, notes: list[str]) -> list[GroupFigures]:
+    def _groups(self, admin: Admin, silent: frozenset[NodeId], notes: list[str]) -> list[GroupFigures]:
         """The groups, those with the most lag first."""
-        found: list[GroupFigures] = []
-        names: list[str] = []
-        with suppress(BrokerError):
-            names = [one.group_id for one in admin.list_groups()]
-        if len(names) > GROUPS_MAX:
-            notes.append(f"{GROUPS_MAX} of {len(names)} groups are shown")
+        try:
+            listing = listed_by_all(admin.list_groups)
+        except BrokerError as error:  # refused
+            notes.append(f"no groups: {error}")
+            return []
+        notes += [f"groups are missing: {error}" for error in listing.errors.values()]
+        states = {one.group_id: one.state for one in listing.found}
+        if len(states) > GROUPS_MAX:
+            notes.append(f"{GROUPS_MAX} of {len(states)} groups are shown")
+        described, errors = described_groups(admin, list(states)[:GROUPS_MAX], silent | listing.silent)
+        if errors:
+            notes.append(f"no members and lag of {len(errors)} groups: {next(iter(errors.values()))}")
+        found = [
+            GroupFigures(name, states[name] or "unknown", None, None, None)
+            for name in errors
+            if name not in described
+        ]
         lags: dict[str, tuple[float, int]] = {}
-        for name, told in described_groups(admin, names[:GROUPS_MAX]).items():
-            known = [row.lag for row in told.rows if row.lag is not None]
-            lag, growth, now_s = sum(known) if known else None, None, time.monotonic()
+        for name, told in described.items():
+            lag, growth, now_s = told.lag, None, time.monotonic()
             if lag is not None:
                 lags[name] = now_s, lag
                 if name in self._lags and now_s > self._lags[name][0]:

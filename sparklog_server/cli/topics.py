@@ -301,6 +301,7 @@ def _sizes(cluster: "Admin", topics: "dict[str, Topic]") -> "dict[TopicPartition
     """
     from sparklog.errors import BrokerError
     from sparklog.model import TopicPartition
+    from sparklog_server.cli.answered import described_by_all
 
     leaders = {
         TopicPartition(topic.name, p.partition): p.leader
@@ -312,7 +313,8 @@ def _sizes(cluster: "Admin", topics: "dict[str, Topic]") -> "dict[TopicPartition
         return {}
     asked = list(leaders) if len(leaders) <= SIZES_ASKED_MAX else None
     try:
-        dirs = cluster.describe_log_dirs(sorted(set(leaders.values())), partitions=asked)
+        brokers = sorted(set(leaders.values()))
+        dirs = described_by_all(lambda: cluster.describe_log_dirs(brokers, partitions=asked)).found
     except BrokerError:
         return {}  # sizes are optional: the broker may lack the request or refuse it
     return {

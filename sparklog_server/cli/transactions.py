@@ -93,17 +93,24 @@ def list_transactions(
     pattern: str | None,
     prefix: str,
     is_json: bool,
-) -> None:
-    """List the transactional ids with their producer and state."""
+) -> int:
+    """List the transactional ids with their producer and state.
+
+    Exits with 1 if a broker does not answer: the transactions of the others are listed.
+    """
+    from sparklog_server.cli.answered import listed_by_all, tell_missing
+
     if prefix and pattern is not None:
         raise click.UsageError("--prefix and --pattern say the same in two ways: leave one out")
-    with admin() as cluster:
-        found = cluster.list_transactions(
-            states=states,
-            producer_ids=producer_ids,
-            longer_than_ms=longer_than_ms,
-            pattern=pattern,
-            prefix=prefix,
+    with admin(awaits_silent=False) as cluster:
+        found, missing = listed_by_all(
+            lambda: cluster.list_transactions(
+                states=states,
+                producer_ids=producer_ids,
+                longer_than_ms=longer_than_ms,
+                pattern=pattern,
+                prefix=prefix,
+            )
         )
     if is_json:
         print_json(
@@ -117,13 +124,14 @@ def list_transactions(
                 for one in found
             ]
         )
-        return
+        return tell_missing(missing)
     rows = [[one.transactional_id, one.coordinator, one.producer_id, one.state] for one in found]
     print_table(
         ["transactional id", "coordinator", "producer id", "state"],
         rows,
-        empty="there are no such transactions",
+        empty="" if missing else "there are no such transactions",
     )
+    return tell_missing(missing)
 
 
 @transactions.command()

@@ -89,7 +89,8 @@ class ElectionSettings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         _long(
             "leader.imbalance.check.interval.seconds",
-            "How often leaderships are given back to preferred replicas.",
+            "How often the controller looks for leaderships to give back to preferred replicas. It also does "
+            "so 5 seconds after a replica is in sync again or a broker is in service again.",
             1,
         ),
     ] = 300

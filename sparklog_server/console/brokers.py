@@ -1,7 +1,7 @@
 """The state of each broker, and of all partitions, from what the cluster describes."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from sparklog.client.admin_cluster import Cluster
@@ -36,6 +36,13 @@ class PartitionCounts(NamedTuple):
     partitions: int
     offline: int
     under_replicated: int
+
+
+def broker_state(row: BrokerRow, silent: Collection[NodeId] = ()) -> str:
+    """The state of a broker in a word or two, for `silent` ones as well."""
+    if row.is_fenced:
+        return "fenced"
+    return "silent" if row.node in silent else "offline disk" if row.offline_dirs else "ok"
 
 
 def broker_rows(

@@ -204,7 +204,7 @@ class Cluster:
         try:
             admin = self._idle.pop()
         except IndexError:  # another thread may take the last one
-            admin = Admin.from_settings(self.settings)
+            admin = Admin.from_settings(self.settings, awaits_silent=False)
         try:
             result = work(admin)
         except (ConnectionFailed, RequestTimeout, AuthenticationFailed):

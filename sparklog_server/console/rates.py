@@ -1,11 +1,11 @@
 """Records per second of topics, from the ends of their logs at two times."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from sparklog.client.admin import LATEST, Admin
 from sparklog.client.admin_topics import Topic
-from sparklog.model import TopicPartition
+from sparklog.model import NodeId, TopicPartition
 
 PARTITIONS_MAX: Final = 20_000
 """Partitions in one sample; a cluster with more is sampled in part, and the reader is told so."""
@@ -38,14 +38,18 @@ class Rates:
         return self._rates if self._sampled_s is not None and now_s <= self._sampled_s + GAP_S else {}
 
 
-def log_ends_of(admin: Admin, topics: Mapping[str, Topic]) -> tuple[dict[TopicPartition, int], bool]:
-    """The end offsets of the partitions with a leader, and whether some were left out."""
+def log_ends_of(
+    admin: Admin, topics: Mapping[str, Topic], silent: Collection[NodeId] = ()
+) -> tuple[dict[TopicPartition, int], bool]:
+    """The end offsets of the partitions with a leader that is not `silent`, and whether more partitions than
+    PARTITIONS_MAX have one.
+    """
     led = [
         TopicPartition(topic.name, one.partition)
         for topic in topics.values()
         if not topic.is_internal
         for one in topic.partitions
-        if one.leader >= 0
+        if one.leader >= 0 and one.leader not in silent
     ]
     told = admin.list_offsets(dict.fromkeys(led[:PARTITIONS_MAX], LATEST))
     return {at: one.offset for at, one in told.items()}, len(led) > PARTITIONS_MAX

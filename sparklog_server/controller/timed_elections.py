@@ -4,7 +4,9 @@
                 unclean.leader.election.interval.ms, and at once after a change of
                 unclean.leader.election.enable
     preferred   partitions whose preferred replica is in sync and does not lead: every
-                leader.imbalance.check.interval.seconds, if auto.leader.rebalance.enable
+                leader.imbalance.check.interval.seconds, and RETURN_S after a replica came in sync, a broker
+                came into service, or the leadership of this controller began; if
+                auto.leader.rebalance.enable (decision 0021)
 
 (PeriodicTaskControlManager, ReplicationControlManager)
 """
@@ -17,14 +19,21 @@ from sparklog.wire.schema import Message
 from sparklog_server.config.replica_settings import ElectionSettings
 from sparklog_server.metadata.entries import PartitionImage
 from sparklog_server.metadata.image import MetadataImage
-from sparklog_server.metadata.records import ConfigRecord
+from sparklog_server.metadata.records import (
+    BrokerRegistrationChangeRecord,
+    ConfigRecord,
+    PartitionChangeRecord,
+)
 
 from .broker_changes import leaderless_elected, partitions_where
 from .elections import Election, SettingsFor, acceptable, change_of
 
 ELECTIONS_MAX: Final = 1000
 """The elections of one step, as in Kafka; the next step follows at once."""
+RETURN_S: Final = 5
+"""Gathers the partitions of a broker that returns, which come in sync one after the other."""
 _UNCLEAN_KEY: Final = "unclean.leader.election.enable"
+_UNFENCED: Final = -1
 
 
 class TimedElections:
@@ -36,11 +45,22 @@ class TimedElections:
         self._balance_interval_us = settings.balance_interval_s * 1_000_000
         self._unclean_us = Micros(now.mono_us + self._unclean_interval_us)
         self._balance_us = Micros(now.mono_us + self._balance_interval_us)
+        self._balance_soon(now)
 
     def decided(self, records: Iterable[Message], now: Instant) -> None:
-        """These records were decided on: they may allow unclean elections."""
-        if any(isinstance(one, ConfigRecord) and one.name == _UNCLEAN_KEY for one in records):
-            self._unclean_us = now.mono_us
+        """These records were decided on: they may allow unclean elections, or let preferred replicas lead."""
+        for one in records:
+            if isinstance(one, PartitionChangeRecord):
+                if one.isr is not None:
+                    self._balance_soon(now)
+            elif isinstance(one, BrokerRegistrationChangeRecord):
+                if one.fenced == _UNFENCED:
+                    self._balance_soon(now)
+            elif isinstance(one, ConfigRecord) and one.name == _UNCLEAN_KEY:
+                self._unclean_us = now.mono_us
+
+    def _balance_soon(self, now: Instant) -> None:
+        self._balance_us = min(self._balance_us, Micros(now.mono_us + RETURN_S * 1_000_000))
 
     def deadline(self) -> Micros:
         """When `due` may have elections to hold."""

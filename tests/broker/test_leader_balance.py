@@ -5,19 +5,30 @@ from sparklog.model import NodeId
 from tests.broker.clusters import Cluster
 
 
-def test_a_killed_leader_leads_again_after_the_next_check_of_the_balance() -> None:
-    cluster = Cluster(leader_imbalance_check_interval_seconds="20").start()
+def killed_and_in_sync_again(**given: str) -> tuple[Cluster, NodeId]:
+    """A cluster whose preferred leader was killed and has come back; its number."""
+    cluster = Cluster(**given).start()
     cluster.run_until(lambda: cluster.is_ready and cluster.leader is not None)
     cluster.run_until(lambda: all(len(one.image.brokers) == 3 for one in cluster.quorums))
     assert cluster.create(cluster.nodes[NodeId(1)], "t", replicas=3) == ErrorCode.NONE
     cluster.run_until(lambda: cluster.leading() is not None)
-    preferred = cluster.leading()
-    assert preferred is not None
-    node = cluster.nodes[NodeId(preferred)]
+    preferred = NodeId(cluster.leading() or 0)
+    node = cluster.nodes[preferred]
     node.kill(is_power_cut=False)
-    cluster.run_until(lambda: cluster.leading() is not None)
+    cluster.run_until(lambda: cluster.leading() not in (None, preferred))
     node.start()
     cluster.run_until(lambda: cluster.isr() == {1, 2, 3})
     assert cluster.leading() != preferred
-    assert cluster.run_until(lambda: cluster.leading() == preferred, 41_000) > 0
+    return cluster, preferred
+
+
+def test_leadership_returns_within_seconds_of_the_preferred_replica_being_in_sync() -> None:
+    cluster, preferred = killed_and_in_sync_again()
+    assert cluster.run_until(lambda: cluster.leading() == preferred, 6_000) > 0
     assert cluster.write(b"x") == ErrorCode.NONE
+
+
+def test_leadership_stays_where_the_balance_is_off() -> None:
+    cluster, preferred = killed_and_in_sync_again(auto_leader_rebalance_enable="false")
+    cluster.run(8_000)
+    assert cluster.leading() not in (None, preferred)

@@ -32,7 +32,12 @@ class Moving:
 
     def __init__(self) -> None:
         self.cluster = cluster = Cluster(
-            count=4, voters=1, is_split=True, broker_session_timeout_ms="600000", min_insync_replicas="2"
+            count=4,
+            voters=1,
+            is_split=True,
+            broker_session_timeout_ms="600000",
+            min_insync_replicas="2",
+            auto_leader_rebalance_enable="false",
         ).start()
         cluster.run_until(lambda: cluster.is_ready and len(cluster.quorums[0].image.brokers) == 3)
         assert cluster.create(cluster.nodes[NodeId(2)], "t", replicas=3) == 0

@@ -88,5 +88,13 @@ def test_one_node_is_a_table_of_one_row(tell: Tell, shared_broker: EmbeddedBroke
     assert row[:5] == ["1", shared_broker.bootstrap_servers, "broker,controller", "leader", "ok"]
     assert row[6:] == ["0", "0"]
     answer = tell("cluster", "status", "--json").json
-    assert sorted(answer) == ["cluster_id", "leader", "nodes", "offline_partitions", "partitions", "voters"]
+    assert sorted(answer) == [
+        "cluster_id",
+        "due_leaders",
+        "leader",
+        "nodes",
+        "offline_partitions",
+        "partitions",
+        "voters",
+    ]
     assert sorted(answer["nodes"][0]) == sorted(NodeStatus._fields)

@@ -109,17 +109,27 @@ def watched(before: GroupSample, after: GroupSample) -> Facts:
         ),
         pytest.param(
             WELL._replace(topics=(topic(partition(1, (1,))),)),
-            *("CRITICAL", "min ISR", "t-0: acks=all needs more replicas", "start brokers 2, 3"),
+            *("CRITICAL", "min ISR", "has too few replicas in sync for acks=all: t-0", "start brokers 2, 3"),
             id="too few in sync",
         ),
         pytest.param(
             WELL._replace(topics=(topic(partition(1, (1, 2))),)),
-            *("WARN", "in-sync replicas", "1 partition has t-0", "look at brokers 3"),
+            *(
+                "WARN",
+                "in-sync replicas",
+                "1 partition has a replica that is not in sync: t-0",
+                "look at brokers 3",
+            ),
             id="one behind",
         ),
         pytest.param(
             WELL._replace(topics=(topic(partition(1, (1, 2, 3), eligible=(3,))),)),
-            *("WARN", "eligible leaders", "1 partition depends on t-0", "do not remove their directories"),
+            *(
+                "WARN",
+                "eligible leaders",
+                "may be the only one with all records: t-0",
+                "do not remove their directories",
+            ),
             id="eligible leader replicas",
         ),
         pytest.param(
@@ -179,7 +189,7 @@ def watched(before: GroupSample, after: GroupSample) -> Facts:
         ),
         pytest.param(
             WELL._replace(settings={"t": TopicSettings(1, False)}),
-            *("WARN", "min.insync.replicas", "1 topic has t", "min.insync.replicas=2"),
+            *("WARN", "min.insync.replicas", "with one of them in sync: t", "min.insync.replicas=2"),
             id="min ISR 1 of 3",
         ),
         pytest.param(
@@ -189,7 +199,12 @@ def watched(before: GroupSample, after: GroupSample) -> Facts:
         ),
         pytest.param(
             WELL._replace(settings={"t": TopicSettings(2, True)}),
-            *("WARN", "unclean elections", "1 topic allows t", "unclean.leader.election.enable=false"),
+            *(
+                "WARN",
+                "unclean elections",
+                "1 topic allows a leader that lacks acknowledged records: t",
+                "unclean.leader.election.enable=false",
+            ),
             id="unclean elections",
         ),
         pytest.param(
@@ -247,6 +262,19 @@ def test_what_is_wrong_is_told_with_its_value_and_what_to_do(
     assert found in one.found
     assert remedy in one.remedy
     assert exit_code([one]) == {"UNKNOWN": 0, "WARN": 1, "CRITICAL": 2}[state]
+
+
+def test_a_sentence_about_many_partitions_is_whole_before_their_names() -> None:
+    behind = tuple(topic(partition(1, (1, 2)), name=f"t{number}") for number in range(189))
+    assert [one.found for one in wrong(WELL._replace(topics=behind))] == [
+        "189 partitions have a replica that is not in sync: t0-0, t1-0, t2-0, t3-0, t4-0 and 184 more"
+    ]
+
+
+def test_a_broker_that_does_not_answer_is_not_in_service() -> None:
+    (one,) = wrong(WELL._replace(silent=frozenset({NodeId(2)})))
+    assert (one.state, one.subject) == ("WARN", "brokers")
+    assert one.found == "broker 2 at h:9093 does not answer, and is not fenced so far"
 
 
 def test_many_names_are_counted_and_hostile_ones_inert() -> None:

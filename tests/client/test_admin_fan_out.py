@@ -128,7 +128,10 @@ def test_a_broker_that_answers_again_is_listed_again(pair: Pair) -> None:
 def test_a_broker_that_refuses_is_named_and_the_others_are_listed(pair: Pair) -> None:
     refused = ListGroupsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     pair.serve("ListGroups", lambda _: groups("a"), lambda _: refused)
-    with administering(pair) as admin, pytest.raises(ItemsFailed, match="CLUSTER_AUTHORIZATION_FAILED") as failed:
+    with (
+        administering(pair) as admin,
+        pytest.raises(ItemsFailed, match="CLUSTER_AUTHORIZATION_FAILED") as failed,
+    ):
         admin.list_groups()
     assert [one.group_id for one in failed.value.results[1]] == ["a"]
     assert list(failed.value.errors) == [2]

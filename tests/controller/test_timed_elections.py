@@ -3,11 +3,12 @@
 import pytest
 
 from sparklog.model import Instant, Micros, Millis
+from sparklog.wire.schema import Message
 from sparklog_server.config.replica_settings import ElectionSettings
 from sparklog_server.config.topic_settings import TopicSettings
 from sparklog_server.controller import timed_elections
 from sparklog_server.controller.timed_elections import TimedElections
-from sparklog_server.metadata.records import PartitionChangeRecord
+from sparklog_server.metadata.records import BrokerRegistrationChangeRecord, PartitionChangeRecord
 from tests.controller.world import World
 
 UNCLEAN = TopicSettings(min_insync_replicas=1, unclean_leader_election_enable=True)
@@ -59,13 +60,34 @@ def test_leaderships_go_back_to_the_preferred_replicas_that_are_in_sync() -> Non
     world.run("heartbeat 1")
     world.run("alter-isr 2 t-0=1,2,3")  # the preferred replica of partition 1 is not in sync
     elections = TimedElections(ElectionSettings(balance_interval_s=10), at(0))
-    assert elections.deadline() == 10_000_000
-    assert elected(elections, world, 9_999) == {}
-    assert elected(elections, world, 10_000) == {0: 1}
-    assert elections.deadline() == 20_000_000
-    assert elected(elections, world, 20_000) == {}
+    assert elections.deadline() == 5_000_000
+    assert elected(elections, world, 4_999) == {}
+    assert elected(elections, world, 5_000) == {0: 1}
+    assert elections.deadline() == 15_000_000
+    assert elected(elections, world, 15_000) == {}
     world.run("alter-isr 3 t-1=1,2,3")
-    assert elected(elections, world, 30_000) == {1: 1}
+    assert elected(elections, world, 25_000) == {1: 1}
+
+
+@pytest.mark.parametrize(
+    "record",
+    [PartitionChangeRecord(isr=[1, 2]), BrokerRegistrationChangeRecord(broker_id=1, fenced=-1)],
+    ids=["a replica in sync", "a broker in service"],
+)
+def test_leaderships_go_back_within_seconds_of_what_lets_a_replica_lead(record: Message) -> None:
+    elections = TimedElections(ElectionSettings(unclean_interval_ms=1_000_000), at(0))
+    assert elected(elections, World(), 5_000) == {}
+    assert elections.deadline() == 305_000_000
+    elections.decided([PartitionChangeRecord(leader=2), record], at(60_000))
+    elections.decided([record], at(62_000))  # the others of that broker do not put it off
+    assert elections.deadline() == 65_000_000
+    assert elected(elections, World(), 65_000) == {}
+    assert elections.deadline() == 365_000_000
+
+
+def test_a_shorter_interval_is_not_lengthened() -> None:
+    elections = TimedElections(ElectionSettings(balance_interval_s=1), at(0))
+    assert elections.deadline() == 1_000_000
 
 
 def test_leaderships_stay_where_the_balance_is_off() -> None:

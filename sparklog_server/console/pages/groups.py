@@ -10,6 +10,7 @@ from sparklog.client.admin import Admin, ItemsFailed
 from sparklog.client.admin_groups import GroupOffset
 from sparklog.errors import ErrorCode
 from sparklog.model import TopicPartition
+from sparklog_server.cli.answered import listed_by_all, missing_of
 from sparklog_server.cli.groups import log_ends
 from sparklog_server.cli.groups_reset import relative, require_idle, within_logs
 from sparklog_server.cli.positions import INT64_MAX, Position, offsets_at, position
@@ -55,19 +56,16 @@ class Preview(NamedTuple):
 async def groups(ask: Ask) -> Response:
     """The groups whose name contains the search text, `PER_PAGE` at a time, with their lag."""
     search = ask.query("q")
-    listed = [
-        one
-        for one in await ask.admin(lambda admin: admin.list_groups())
-        if search.lower() in one.group_id.lower()
-    ]
+    listing = await ask.admin(lambda admin: listed_by_all(admin.list_groups))
+    listed = [one for one in listing.found if search.lower() in one.group_id.lower()]
     pages = max(1, -(-len(listed) // PER_PAGE))
     page = min(max(1, ask.number("page", 1, at_most=PAGES_MAX)), pages)
     shown = listed[(page - 1) * PER_PAGE : page * PER_PAGE]
-    told = await ask.admin(lambda admin: described_groups(admin, [one.group_id for one in shown]))
+    names = [one.group_id for one in shown]
+    told, errors = await ask.admin(lambda admin: described_groups(admin, names, listing.silent))
     rows = []
     for one in shown:
         known = told.get(one.group_id)
-        lags = [row.lag for row in known.rows if row.lag is not None] if known else []
         rows.append(
             GroupRow(
                 one.group_id,
@@ -75,10 +73,18 @@ async def groups(ask: Ask) -> Response:
                 one.state,
                 known is not None and known.is_spark,
                 None if known is None else len(known.group.members),
-                sum(lags) if lags else None,
+                None if known is None else known.lag,
             )
         )
-    return ask.page("groups.html", rows=rows, count=len(listed), page_number=page, pages=pages, search=search)
+    return ask.page(
+        "groups.html",
+        rows=rows,
+        count=len(listed),
+        page_number=page,
+        pages=pages,
+        search=search,
+        missing=missing_of(listing.errors) + missing_of(errors),
+    )
 
 
 async def group(ask: Ask) -> Response:
@@ -198,7 +204,7 @@ def _logs(
     admin: Admin, partitions: list[TopicPartition]
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
     """The begins and the ends of those that have a leader."""
-    ends = log_ends(admin, partitions)
+    ends = {at: end for at, end in log_ends(admin, partitions).items() if end is not None}
     return offsets_at(admin, list(ends), Position("earliest")) if ends else {}, ends
 
 
@@ -212,10 +218,12 @@ async def delete(ask: Ask) -> Response:
 
 
 async def _one(ask: Ask, name: str) -> DescribedGroup:
-    told = await ask.admin(lambda admin: described_groups(admin, [name]))
+    told, errors = await ask.admin(lambda admin: described_groups(admin, [name]))
     if name not in told:
-        existing = [one.group_id for one in await ask.admin(lambda admin: admin.list_groups())]
-        raise Absent("group", name, existing, "/group?name=")
+        if (error := errors.get(name)) is not None:
+            raise error
+        listing = await ask.admin(lambda admin: listed_by_all(admin.list_groups))
+        raise Absent("group", name, [one.group_id for one in listing.found], "/group?name=")
     return told[name]
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Mapping
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from starlette.responses import JSONResponse, Response
 
@@ -12,18 +12,31 @@ from sparklog.client.admin_storage import LogDir
 from sparklog.client.admin_topics import Topic
 from sparklog.errors import BrokerError
 from sparklog.model import NodeId
+from sparklog_server.cli.answered import described_by_all, listed_by_all, missing_of
 from sparklog_server.console.ask import Ask, get
 from sparklog_server.console.brokers import broker_rows, partition_counts
 from sparklog_server.console.clusters import Cluster, Soon, all_topics
 
-_UNKNOWN: Final = -1
-
 
 class Space(NamedTuple):
-    """The log directories by broker, and why they are not known if they are not."""
+    """The log directories by broker, and why they are not known if they are not; the brokers that are silent,
+    and what is missing for that.
+    """
 
     dirs: Mapping[NodeId, tuple[LogDir, ...]]
-    reason: str | None
+    reason: str | None = None
+    silent: frozenset[NodeId] = frozenset()
+    missing: tuple[str, ...] = ()
+
+
+class Groups(NamedTuple):
+    """The number of groups; None if a broker is missing, because a count without its groups would look like
+    all of them.
+    """
+
+    number: int | None
+    silent: frozenset[NodeId] = frozenset()
+    missing: tuple[str, ...] = ()
 
 
 def asked(
@@ -32,14 +45,14 @@ def asked(
     Awaitable[Soon[dict[str, Topic]]],
     Awaitable[Soon[ClusterDescription]],
     Awaitable[Soon[Space]],
-    Awaitable[Soon[int]],
+    Awaitable[Soon[Groups]],
 ]:
     """What the page asks for, at once."""
     return (
         cluster.soon("topics", all_topics),
         cluster.soon("cluster", lambda admin: admin.describe_cluster(include_fenced=True)),
         cluster.soon("space", _space, without=Space({}, "a broker does not answer")),
-        cluster.soon("groups", _groups, without=_UNKNOWN),
+        cluster.soon("groups", _groups, without=Groups(None)),
     )
 
 
@@ -53,8 +66,10 @@ async def overview(ask: Ask) -> Response:
         cluster=cluster.result,
         brokers=broker_rows(cluster.result, topics.result, space.result.dirs),
         health=partition_counts(topics.result),
-        groups=None if groups.result == _UNKNOWN else groups.result,
+        groups=groups.result.number,
         no_sizes=space.result.reason,
+        silent=space.result.silent | groups.result.silent,
+        missing=list(dict.fromkeys([*space.result.missing, *groups.result.missing])),
         age_s=max(part.age_s for part in (topics, cluster, space, groups)),
         busiest=ask.session.samples.busiest(),
     )
@@ -62,16 +77,19 @@ async def overview(ask: Ask) -> Response:
 
 def _space(admin: Admin) -> Space:
     try:
-        return Space(admin.describe_log_dirs(), None)
+        told = described_by_all(admin.describe_log_dirs)
     except BrokerError as error:
         return Space({}, str(error))
+    return Space(told.found, None, told.silent, tuple(missing_of(told.errors)))
 
 
-def _groups(admin: Admin) -> int:
+def _groups(admin: Admin) -> Groups:
     try:
-        return len(admin.list_groups())
+        listing = listed_by_all(admin.list_groups)
     except BrokerError:
-        return _UNKNOWN
+        return Groups(None)
+    number = None if listing.errors else len(listing.found)
+    return Groups(number, listing.silent, tuple(missing_of(listing.errors)))
 
 
 async def rates(ask: Ask) -> Response:

@@ -5,8 +5,9 @@ from typing import Final
 from starlette.responses import Response
 
 from sparklog.client.admin_quotas import QuotaEntity
+from sparklog.errors import SettingsError
+from sparklog_server.config.units import in_unit_of
 from sparklog_server.console.ask import Ask, Refused, get, post
-from sparklog_server.console.setting_text import setting_value
 
 KEYS: Final = {
     "producer_byte_rate": "bytes per second that are written, on each broker",
@@ -38,15 +39,17 @@ async def set_quota(ask: Ask) -> Response:
         raise Refused("say whose quota it is: a user, a client id or an address", "user")
     if "ip" in parts and len(parts) > 1:
         raise Refused("a quota of an address stands alone: leave user and client id out", "ip")
-    value = None if ask.field("act") == "delete" else _number(setting_value(key, text))
+    value = None if ask.field("act") == "delete" else _number(key, text)
     entity = QuotaEntity(tuple(sorted(parts.items())))
     await ask.cluster.change(lambda admin: admin.alter_client_quotas({entity: {key: value}}))
     return ask.moved("/quotas", f"{key} of {entity} is {'removed' if value is None else 'set'}.")
 
 
-def _number(text: str) -> float:
+def _number(key: str, text: str) -> float:
     try:
-        number = float(text)
+        number = float(in_unit_of(key, text))
+    except SettingsError as error:
+        raise Refused(str(error), "value") from None
     except ValueError:
         number = -1.0
     if not 0 < number < float("inf"):

@@ -7,10 +7,11 @@ from starlette.responses import Response
 from sparklog.client.admin import EARLIEST, LATEST, Admin, Partition
 from sparklog.client.admin_configs import ConfigChange, ConfigEntry, ConfigResource
 from sparklog.client.admin_topics import Topic
-from sparklog.errors import BrokerError, SparklogError
+from sparklog.errors import BrokerError, SettingsError, SparklogError
 from sparklog.model import NodeId, TopicPartition
+from sparklog_server.cli.answered import described_by_all
+from sparklog_server.config.units import in_unit_of
 from sparklog_server.console.ask import DIGITS_MAX, Ask, Refused, get, post
-from sparklog_server.console.setting_text import setting_value
 
 PARTITIONS_SHOWN_MAX: Final = 500
 
@@ -72,8 +73,8 @@ def setting_change(ask: Ask) -> ConfigChange:
     if ask.field("act") == "delete":
         return ConfigChange(key, operation="delete")
     try:
-        return ConfigChange(key, setting_value(key, ask.field("value")))
-    except ValueError as error:
+        return ConfigChange(key, in_unit_of(key, ask.field("value")))
+    except SettingsError as error:
         raise Refused(str(error), "value") from None
 
 
@@ -118,7 +119,7 @@ def _rows(admin: Admin, described: Topic) -> list[PartitionRow]:
     )
     sizes: dict[TopicPartition, dict[NodeId, int]] = {}
     try:
-        dirs = admin.describe_log_dirs(partitions=all_of)
+        dirs = described_by_all(lambda: admin.describe_log_dirs(partitions=all_of)).found
     except SparklogError:
         dirs = {}
     for node, own in dirs.items():

@@ -7,6 +7,7 @@ from starlette.responses import Response
 from sparklog.client.admin import Admin
 from sparklog.client.admin_acls import AclFilter, AclRule
 from sparklog.errors import BrokerError, ErrorCode
+from sparklog_server.cli.answered import listed_by_all, missing_of
 from sparklog_server.console.ask import Ask, get
 from sparklog_server.console.group_lag import DescribedGroup, described_groups
 
@@ -29,15 +30,19 @@ async def groups(ask: Ask) -> Response:
     """The groups with a committed offset or an assignment in the topic."""
     topic = ask.part("topic")
 
-    def told(admin: Admin) -> tuple[list[DescribedGroup], int]:
+    def told(admin: Admin) -> tuple[list[DescribedGroup], int, list[str]]:
         admin.describe_topics([topic])
-        names = [one.group_id for one in admin.list_groups()]
-        return list(described_groups(admin, names[:GROUPS_MAX]).values()), len(names)
+        listing = listed_by_all(admin.list_groups)
+        names = [one.group_id for one in listing.found]
+        described, errors = described_groups(admin, names[:GROUPS_MAX], listing.silent)
+        return list(described.values()), len(names), missing_of({**listing.errors, **errors})
 
-    described, count = await ask.admin(told)
+    described, count, missing = await ask.admin(told)
     rows = [row for one in described if (row := _reader(one, topic)) is not None]
     asked = min(count, GROUPS_MAX)
-    return ask.page("topic_groups.html", topic=topic, rows=rows, asked=asked, left_out=count - asked)
+    return ask.page(
+        "topic_groups.html", topic=topic, rows=rows, asked=asked, left_out=count - asked, missing=missing
+    )
 
 
 def _reader(told: DescribedGroup, topic: str) -> ReaderRow | None:

@@ -6,11 +6,11 @@ from starlette.responses import Response
 
 from sparklog.client.admin import NewTopic
 from sparklog.client.admin_topics import Topic
-from sparklog.errors import SparklogError
+from sparklog.errors import SettingsError, SparklogError
 from sparklog.model import TopicPartition
 from sparklog_server.config.topic_settings import topic_keys
+from sparklog_server.config.units import in_unit_of
 from sparklog_server.console.ask import DIGITS_MAX, Ask, Refused, get, post
-from sparklog_server.console.setting_text import setting_value
 
 PER_PAGE: Final = 50
 PAGES_MAX: Final = 100_000
@@ -76,8 +76,8 @@ async def create(ask: Ask) -> Response:
 
 def _config(ask: Ask, key: str) -> str:
     try:
-        return setting_value(key, ask.field(f"config.{key}"))
-    except ValueError as error:
+        return in_unit_of(key, ask.field(f"config.{key}"))
+    except SettingsError as error:
         raise Refused(str(error), f"config.{key}") from None
 
 

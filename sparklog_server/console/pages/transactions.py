@@ -8,6 +8,7 @@ from sparklog.client.admin import Admin
 from sparklog.client.admin_transactions import OpenTransaction, TransactionDescription, TransactionListing
 from sparklog.errors import BrokerError, ErrorCode
 from sparklog.model import TopicPartition
+from sparklog_server.cli.answered import Answered, listed_by_all, missing_of
 from sparklog_server.console.ask import Absent, Ask, Refused, get, post
 
 SHOWN_MAX: Final = 200
@@ -21,12 +22,12 @@ async def transactions(ask: Ask) -> Response:
     search, state, finds = ask.query("q"), ask.query("state"), ask.query("hanging") == "1"
     states = [state] if state in STATES else []
 
-    def told(admin: Admin) -> tuple[list[TransactionListing], list[OpenTransaction] | None]:
-        listed = admin.list_transactions(states=states)
-        return listed, admin.find_hanging_transactions(longer_than_ms=LONGER_THAN_MS) if finds else None
+    def told(admin: Admin) -> tuple[Answered[list[TransactionListing]], list[OpenTransaction] | None]:
+        listing = listed_by_all(lambda: admin.list_transactions(states=states))
+        return listing, admin.find_hanging_transactions(longer_than_ms=LONGER_THAN_MS) if finds else None
 
-    listed, hanging = await ask.admin(told)
-    found = [one for one in listed if search.lower() in one.transactional_id.lower()]
+    listing, hanging = await ask.admin(told)
+    found = [one for one in listing.found if search.lower() in one.transactional_id.lower()]
     return ask.page(
         "transactions.html",
         rows=found[:SHOWN_MAX],
@@ -35,6 +36,7 @@ async def transactions(ask: Ask) -> Response:
         state=state,
         states=STATES,
         hanging=hanging,
+        missing=missing_of(listing.errors),
     )
 
 
