@@ -200,6 +200,11 @@ REQUESTS = [
     Limit("bytes of one SCRAM message", "Authentication fails.", scram_messages.MESSAGE_BYTES_MAX),
     Limit("bytes of one OAuth token with its parameters", "Authentication fails.", oauth.RESPONSE_BYTES_MAX),
     Limit(
+        "elements in all arrays of one request",
+        "The connection is closed.",
+        codec_reference.REQUEST_ELEMENTS_MAX,
+    ),
+    Limit(
         "unknown tagged fields of one request",
         "The connection is closed.",
         codec_reference.REQUEST_UNKNOWN_TAGS_MAX,

@@ -137,6 +137,7 @@ cdef enum:
     VIEW_COST = 256
     TAG_COST = 64
     REQUEST_UNKNOWN_TAGS_MAX = 1 << 16  # 2 ms: skipping one takes no memory that could be charged
+    REQUEST_ELEMENTS_MAX = 50000  # 15 ms
     INLINE_BYTES = 1024
     WRITTEN_AT_ONCE = 1024  # elements of an array, 0.3 ms: then another thread may run that waits for the interpreter
 
@@ -160,6 +161,7 @@ cdef struct Reader:
     const uint8_t* limit
     int64_t allowance
     int unknown_tags_left
+    int64_t elements_left
     PyObject* view
 
 cdef struct Writer:

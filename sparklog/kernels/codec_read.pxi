@@ -133,6 +133,10 @@ cdef PyObject* read_array(Program element, Reader* reader, int64_t count) noexce
     if count > remaining or count * element.minimal_bytes > remaining:
         fail(b"more elements than bytes", where(reader))
         return NULL
+    reader.elements_left -= count
+    if reader.elements_left < 0:
+        fail(b"too many elements", where(reader))
+        return NULL
     if charge(reader, LIST_COST + 8 * count) < 0 or (not is_struct and charge(reader, element.cost * count) < 0):
         return NULL
     result = PyList_New(count)
@@ -282,6 +286,7 @@ cdef tuple decoded(Program program, object buffer, bint whole):
         reader.base = reader.position = <const uint8_t*>octets.buf
         reader.limit = reader.base + octets.len
         reader.unknown_tags_left = 0x7FFFFFFF if whole else REQUEST_UNKNOWN_TAGS_MAX
+        reader.elements_left = 0x7FFFFFFF if whole else REQUEST_ELEMENTS_MAX
         reader.allowance = min(<int64_t>octets.len * ALLOWANCE_PER_BYTE + ALLOWANCE_BASE, <int64_t>(ALLOWANCE_MAX if whole else REQUEST_ALLOWANCE_MAX))
         reader.view = <PyObject*>view
         message = checked(read_struct(program, &reader))

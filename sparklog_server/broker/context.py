@@ -18,7 +18,16 @@ from sparklog_server.broker.quorum import Quorum
 from sparklog_server.broker.reply_memory import ReplyMemory
 from sparklog_server.broker.request_jobs import RequestJobs
 from sparklog_server.broker.request_timers import RequestTimers
-from sparklog_server.broker.session import Call, Parked, Session, Wakeable, principal_of
+from sparklog_server.broker.session import (
+    Answer,
+    AnsweredInSteps,
+    Call,
+    Parked,
+    Session,
+    Wakeable,
+    is_in_steps,
+    principal_of,
+)
 from sparklog_server.broker.sliced_requests import SlicedRequests
 from sparklog_server.broker.transaction_coordinator import TransactionCoordinator
 from sparklog_server.config.settings import BrokerSettings
@@ -136,7 +145,7 @@ class Context:
         self.woken: dict[Wakeable, None] = {}
         self.timers = RequestTimers()
         self.jobs = jobs
-        self.slices = SlicedRequests(self.woken, memory, replies)
+        self.slices = SlicedRequests(self.woken, memory, replies, quotas.work_ns, disconnect)
         self._transaction_peers: TransactionPeers | None = None
         self.authorization = authorization
         self.allow = authorization.allow
@@ -198,7 +207,7 @@ class Context:
         call: Call,
         command: Message,
         reply_type: type[_Reply],
-        answer_of: Callable[[_Reply], Message],
+        answer_of: Callable[[_Reply], Message | AnsweredInSteps],
         now: Instant,
     ) -> Parked:
         """Have the controller decide `command` for the caller, which gets `answer_of` its reply.
@@ -207,8 +216,12 @@ class Context:
         """
 
         def decided(reply: _Reply, now: Instant) -> None:
-            if not call.session.is_closing:
-                self._answer(call, answer_of(reply), now)
+            if call.session.is_closing:
+                return
+            made = answer_of(reply)
+            answer = self.slices.begin(call, made, now) if is_in_steps(made) else made
+            if not isinstance(answer, Parked):
+                self._answer(call, answer, now)
 
         self.propose(command, reply_type, decided, now, call)
         return Parked.MUTING
@@ -288,6 +301,6 @@ class Context:
 
 
 # Any: each handler takes the request class of its own API, which the type of the table cannot express.
-Handler = Callable[[Context, Call, Any, Instant], Message | Parked]
+Handler = Callable[[Context, Call, Any, Instant], Answer | AnsweredInSteps]
 Handlers = dict[int, tuple[Handler, type[Message]]]
 """By API key."""

@@ -17,7 +17,7 @@ from sparklog.wire.messages.allocate_producer_ids import (
 from sparklog.wire.schema import Message
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.coordinator_shards import CoordinatorShards
-from sparklog_server.broker.session import FLOWING, Call, Parked
+from sparklog_server.broker.session import FLOWING, Call, InSteps, Parked, is_in_steps
 from sparklog_server.broker.sliced_requests import SLICE, RequestSlice
 from sparklog_server.coordinator.command import Command
 from sparklog_server.coordinator.txn.events import MarkersDue, VerdictDue
@@ -202,7 +202,7 @@ def gather(
     context: Context,
     call: Call,
     asked: list[tuple[int | None, Message, Refusal]],
-    combine: Callable[[list[Message]], Message],
+    combine: Callable[[list[Message]], Message | InSteps[Message]],
     now: Instant,
     shards: CoordinatorShards | None = None,
 ) -> Message | Parked:
@@ -217,7 +217,15 @@ def gather(
         return context.slices.add(
             call, len(asked), asks, parts.extend, lambda: combine(parts), lambda: len(parts) * _PART_BYTES
         )
-    return gather_at_once(shards, call, asked, combine, now)
+
+    def combined(parts: list[Message]) -> Message | None:
+        answer = combine(parts)
+        if is_in_steps(answer):
+            answered = context.slices.begin(call, answer, now)
+            return None if isinstance(answered, Parked) else answered
+        return answer
+
+    return gather_at_once(shards, call, asked, combined, now)
 
 
 def gather_at_once(

@@ -5,7 +5,7 @@ Groups and transactions use it alike, each with its own topic; `group_coordinato
 `transaction_coordinator` have the differences.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from sparklog.effects import FileSlice
 from sparklog.errors import ErrorCode
@@ -167,15 +167,13 @@ class CoordinatorShards:
         count = self.partition_count
         return count > 0 and not self._is_coming(range(count))
 
-    def is_coming(self, keys: Sequence[str]) -> bool:
-        """Whether the shard of one of these keys does not serve yet, and may do so soon."""
+    def is_coming(self, key: str) -> bool:
+        """Whether the shard of this key does not serve yet, and may do so soon."""
         count = self.partition_count
         if not count:
             return True
         # Nearly always every shard is up to date.
-        return self.runtime.loaded_count < count and self._is_coming(
-            [partition_for(key, count) for key in keys]
-        )
+        return self.runtime.loaded_count < count and self._is_coming((partition_for(key, count),))
 
     def _is_coming(self, indexes: Iterable[int]) -> bool:
         node_id = self._node_id

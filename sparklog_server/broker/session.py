@@ -10,8 +10,10 @@ and every earlier call are answered.
 """
 
 from collections import deque
+from collections.abc import Generator
 from enum import Enum
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
+from types import GeneratorType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar, final
 
 import msgspec
 
@@ -23,6 +25,8 @@ from sparklog_server.security import ANONYMOUS
 from sparklog_server.security.hosts import host_of
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
     from sparklog_server.broker.api_times import ApiTimes, Timed
     from sparklog_server.broker.session_authentication import SessionAuthentication
     from sparklog_server.broker.span import Span
@@ -207,6 +211,20 @@ class Parked(Enum):
 FLOWING: Final = Parked.FLOWING
 SILENT: Final = Parked.SILENT
 MUTING_SILENT: Final = Parked.MUTING_SILENT
+
+
+Answer = Message | Parked
+_Result = TypeVar("_Result")
+InSteps = Generator[None, Instant, _Result]
+"""Work that is proportional to the content of a request: it yields at each element, takes the present time
+from the yield, and returns its result.
+"""
+AnsweredInSteps = InSteps[Answer]
+
+
+def is_in_steps(answer: object) -> "TypeIs[InSteps[Any]]":
+    """Whether a handler answers in steps."""
+    return type(answer) is GeneratorType
 
 
 class Encoded(NamedTuple):

@@ -8,7 +8,8 @@ Bounds of memory and quotas mute a session, which is then not read; `go_on` serv
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from types import GeneratorType
+from typing import TYPE_CHECKING, Any, Final
 
 from sparklog.effects import CHUNK_BYTES, Chunk, Disconnect, Effect, Reply, release, retain
 from sparklog.errors import DecodeError
@@ -23,7 +24,14 @@ from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
 from sparklog_server.broker.handlers.api_versions import of_unsupported_version
 from sparklog_server.broker.memory import RequestMemory
 from sparklog_server.broker.observers import Observers
-from sparklog_server.broker.reply_sender import ANSWER_BYTES_MIN, SESSION_TURN_BYTES, TURN_BYTES, ReplySender
+from sparklog_server.broker.reply_sender import (
+    ANSWER_BYTES_MIN,
+    SESSION_TURN_BYTES,
+    SESSION_TURN_NS,
+    TURN_BYTES,
+    TURN_NS,
+    ReplySender,
+)
 from sparklog_server.broker.request_jobs import Finish
 from sparklog_server.broker.requests import NotServed, read_request
 from sparklog_server.broker.session import (
@@ -80,6 +88,7 @@ class Sessions:
         self._in_flight_max = connections.sparklog_session_in_flight_max
         self._receive_buffer = receive_buffer
         self._spare_buffers = spare_buffers()
+        self._turn_ns = 0  # of requests, since the start of the turn
         self.observers = Observers(live, quotas.work_ns, trace)
         self._by_id: dict[SessionId, Session] = {}
         self._resumable: list[Session] = []
@@ -147,10 +156,12 @@ class Sessions:
             return
         if self.observers.is_on:
             self.observers.received(now.mono_us)
+        work_ns = self._quotas.work_ns
+        begun_ns = work_ns()
         for frame in frames:
             if session.is_closing or self.is_stopping:
                 break  # a record appended during a stop would come after the mark of the clean stop
-            if self.replying.turn_bytes > SESSION_TURN_BYTES:
+            if self.replying.turn_bytes > SESSION_TURN_BYTES or work_ns() - begun_ns > SESSION_TURN_NS:
                 self.replying.rest(session)
             if session.is_muted:
                 if not session.backlog:
@@ -159,6 +170,7 @@ class Sessions:
                 session.backlog_bytes += len(frame)
             else:
                 self._serve(context, session, frame, now)
+        self._turn_ns += work_ns() - begun_ns
         if (times := self.observers.times) is not None:
             times.flush()
         if session.framer.recycle() or session.backlog_bytes or session.held_bytes:
@@ -277,7 +289,9 @@ class Sessions:
             if spans.left < 0:
                 call.span = spans.begin(call, len(frame), now)
         try:
-            answer = handler(context, call, request, now)
+            answer: Any = handler(context, call, request, now)  # Any: then a Message or Parked
+            if type(answer) is GeneratorType:  # `is_in_steps`, without a call for each request
+                answer = context.slices.begin(call, answer, now, frame_bytes=len(frame))
         except NotLoaded:
             # The client tries again, on this broker or another. An authorization error would be final.
             self.close(session, "the access rules are not loaded yet")
@@ -413,7 +427,7 @@ class Sessions:
                 session.is_paused = False
             context.paused.clear()
         else:
-            self.replying.turn_bytes = 0
+            self.replying.turn_bytes = self._turn_ns = 0
             if replies.is_short:
                 for session, reason in self.replying.take_excess(now):
                     self.close(session, reason, is_at_once=True)
@@ -447,18 +461,21 @@ class Sessions:
         ):
             return
         replying = self.replying
-        if replying.turn_bytes > TURN_BYTES:
+        if replying.turn_bytes > TURN_BYTES or self._turn_ns > TURN_NS:
             replying.rest(session)
             return
         if self.observers.is_on:
             self.observers.resumed(session.waits_from_us)
         session.is_muted, turn_bytes_max = False, min(replying.turn_bytes + SESSION_TURN_BYTES, TURN_BYTES)
+        work_ns = self._quotas.work_ns
+        begun_ns = work_ns()
         while session.backlog and not session.is_muted and not session.is_closing and not self.is_stopping:
             frame = session.backlog.popleft()
             session.backlog_bytes -= len(frame)
             self._serve(context, session, frame, now)
-            if replying.turn_bytes > turn_bytes_max:
+            if replying.turn_bytes > turn_bytes_max or work_ns() - begun_ns > SESSION_TURN_NS:
                 replying.rest(session)
+        self._turn_ns += work_ns() - begun_ns
         if (times := self.observers.times) is not None:
             times.flush()
         self.memory.count(session, now)

@@ -15,6 +15,9 @@ TRACKED_MAX: Final = 10_000
 one line.
 """
 
+_ENDED_AT_ONCE: Final = 500
+"""The windows that one `flush` ends."""
+
 EVENT: Final = "audit"
 
 Line = dict[str, object]
@@ -92,11 +95,14 @@ class Audit:
         return lines
 
     def _end_windows(self, now: Instant) -> None:
-        while self._windows:
-            key, window = next(iter(self._windows.items()))  # the oldest
-            if window.begun_us + self._interval_us > now.mono_us:
+        begun_until_us = now.mono_us - self._interval_us
+        ended: list[tuple[str, str, str, bool]] = []  # found in one pass: a dict looks for its first key anew
+        for key, window in self._windows.items():  # the oldest first
+            if window.begun_us > begun_until_us or len(ended) == _ENDED_AT_ONCE:
                 break
-            del self._windows[key]
+            ended.append(key)
+        for key in ended:
+            window = self._windows.pop(key)
             if window.newest is not None:
                 self._waiting_count -= window.count
                 self._line(window.newest, window.count)

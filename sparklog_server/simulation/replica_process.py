@@ -28,7 +28,14 @@ from sparklog_server.broker.links import Address
 from sparklog_server.broker.local_partitions import follow, open_partitions
 from sparklog_server.broker.replication import Replication
 from sparklog_server.broker.request_timers import RequestTimers
-from sparklog_server.broker.session import Call, Parked, Session
+from sparklog_server.broker.session import (
+    Answer,
+    AnsweredInSteps,
+    Call,
+    Parked,
+    Session,
+    is_in_steps,
+)
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.continuations import Continuations
 from sparklog_server.log.log_dir import LogDir
@@ -41,7 +48,7 @@ from sparklog_server.simulation.world import Machine
 
 LOG_DIR = "/data"
 PORT = 9092
-_HANDLERS: dict[type[Message], tuple[Callable[..., Message | Parked], int, int]] = {
+_HANDLERS: dict[type[Message], tuple[Callable[..., Answer | AnsweredInSteps], int, int]] = {
     FetchRequest: (fetch_as_replica, 1, 17),
     ListOffsetsRequest: (list_offsets, 2, 10),
     ProduceRequest: (produce, 0, 12),
@@ -221,7 +228,8 @@ class ReplicaProcess:
             assert session is not None
             call = Call(session, api_key, version, number, None, session.principal)
             self._calls[call] = None
-            self._answer(call, handler(self.context, call, request, now))
+            answer = handler(self.context, call, request, now)
+            self._answer(call, _taken(answer, now) if is_in_steps(answer) else answer)
         return self._end_of_turn(now)
 
     def _answer(self, call: Call, answer: Message | Parked | None) -> None:
@@ -340,3 +348,14 @@ class ReplicaProcess:
     def _trace(self, event: str, **fields: object) -> None:
         self.controller.reached[event] += 1
         self.machine.world.told(self.machine, event, fields)
+
+
+def _taken(steps: AnsweredInSteps, now: Instant) -> Answer:
+    """The answer, after all steps at once: requests here are small."""
+    try:
+        next(steps)
+        while True:
+            steps.send(now)
+    except StopIteration as done:
+        answer: Answer = done.value
+        return answer

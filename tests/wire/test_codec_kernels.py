@@ -164,6 +164,29 @@ def test_a_request_has_a_limited_number_of_unknown_tags(kernel: ModuleType) -> N
     assert refused.value.args[1] == len(more)
 
 
+@pytest.mark.parametrize("kernel", kernels(), ids=lambda kernel: kernel.__name__.rpartition("_")[2])
+def test_a_request_has_a_limited_number_of_elements_in_all_its_arrays(kernel: ModuleType) -> None:
+    """A reply of a broker has as many as there are partitions in its cluster."""
+    program = schema.flatten(Numbers, 0, is_flexible=False, kernel=kernel)
+    most = reference.REQUEST_ELEMENTS_MAX
+
+    def encoded(first: int, second: int) -> bytes:
+        return b"".join(count.to_bytes(4, "big") + bytes(4 * count) for count in (first, second))
+
+    assert kernel.decode_prefix(program, encoded(most - 1, 1))[0] == Numbers([0] * (most - 1), [0])
+    assert len(kernel.decode(program, encoded(most, 1)).first) == most
+    with pytest.raises(ValueError, match="too many elements") as refused:
+        kernel.decode_prefix(program, encoded(most, 1))
+    assert refused.value.args[1] == 4 * most + 8
+
+
+class Numbers(Message):
+    versions = schema.Versions(0, 0)
+
+    first: list[schema.Int32] = []
+    second: list[schema.Int32] = []
+
+
 class Batch(Message):
     versions = schema.Versions(0, 0, flexible=0)
 

@@ -22,7 +22,7 @@ from sparklog_server.broker.authorization import Operation
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.handlers.broker_loggers import alter_loggers
 from sparklog_server.broker.handlers.configs import LISTED_TYPES, LOGGER_RESOURCE, check_allowed
-from sparklog_server.broker.session import Call, Parked
+from sparklog_server.broker.session import AnsweredInSteps, Call, InSteps, Parked
 from sparklog_server.config.layers import Layers
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.controller.alterations import Operation as Change
@@ -31,41 +31,43 @@ from sparklog_server.disk.door import StorageError
 from sparklog_server.metadata.image import BROKER_RESOURCE
 from sparklog_server.outcome import Refused
 
-Answer = tuple[int, str | None]
+Result = tuple[int, str | None]
 ReplyT = TypeVar("ReplyT", bound=Message)
 
 
 def incremental_alter_configs(
     context: Context, call: Call, request: IncrementalAlterConfigsRequest, now: Instant
-) -> IncrementalAlterConfigsResponse | Parked:
+) -> AnsweredInSteps:
     """Change settings key by key; each resource has its own result."""
     resources: list[Alteration] = request.resources
-    refused = _refusals(context, call, resources)
+    refused = yield from _refusals(context, call, resources)
     for index, resource in enumerate(resources):
+        yield
         if index not in refused and resource.resource_type == LOGGER_RESOURCE:
             refused[index] = alter_loggers(context, call, resource, is_trial=request.validate_only)
 
-    def response(answers: Sequence[Answer]) -> IncrementalAlterConfigsResponse:
+    def response(answers: Sequence[Result]) -> IncrementalAlterConfigsResponse:
         named = zip(resources, answers, strict=True)
         responses = [
             Altered(code, message, one.resource_type, one.resource_name) for one, (code, message) in named
         ]
         return IncrementalAlterConfigsResponse(responses=responses)
 
-    return _Altering(context, call, request, refused, response).decide(now)
+    return (yield from _Altering(context, call, request, refused, response).decide())
 
 
 def alter_configs(
     context: Context, call: Call, request: AlterConfigsRequest, now: Instant
-) -> AlterConfigsResponse | Parked:
+) -> AnsweredInSteps:
     """Replace all settings of resources; each resource has its own result."""
     resources: list[Replacement] = request.resources
-    refused = _refusals(context, call, resources)
+    refused = yield from _refusals(context, call, resources)
     for index, resource in enumerate(resources):
+        yield
         if index not in refused and resource.resource_type == LOGGER_RESOURCE:
             refused[index] = ErrorCode.INVALID_REQUEST, f"Unknown resource type {LOGGER_RESOURCE}"
 
-    def response(answers: Sequence[Answer]) -> AlterConfigsResponse:
+    def response(answers: Sequence[Result]) -> AlterConfigsResponse:
         named = zip(resources, answers, strict=True)
         return AlterConfigsResponse(
             responses=[
@@ -74,7 +76,7 @@ def alter_configs(
             ]
         )
 
-    return _Altering(context, call, request, refused, response).decide(now)
+    return (yield from _Altering(context, call, request, refused, response).decide())
 
 
 class _Altering(Generic[ReplyT]):
@@ -87,8 +89,8 @@ class _Altering(Generic[ReplyT]):
         context: Context,
         call: Call,
         request: IncrementalAlterConfigsRequest | AlterConfigsRequest,
-        refused: dict[int, Answer],
-        response: Callable[[Sequence[Answer]], ReplyT],
+        refused: dict[int, Result],
+        response: Callable[[Sequence[Result]], ReplyT],
     ) -> None:
         self._context = context
         self._call = call
@@ -96,13 +98,13 @@ class _Altering(Generic[ReplyT]):
         self._refused = refused
         self._response = response
 
-    def decide(self, now: Instant) -> ReplyT | Parked:
+    def decide(self) -> AnsweredInSteps:
         """Propose the entries that are not refused to the controller, after a job has tried the certificates
         that they change.
         """
-        changed = self._changed_certificates()
+        changed = yield from self._changed_certificates()
         if not changed:
-            return self._propose(now)
+            return self._propose((yield))
         context = self._context
 
         def job() -> dict[int, str]:
@@ -118,7 +120,7 @@ class _Altering(Generic[ReplyT]):
         context.jobs.run(self._call, job, tried)
         return Parked.MUTING
 
-    def _changed_certificates(self) -> dict[int, BrokerSettings]:
+    def _changed_certificates(self) -> InSteps[dict[int, BrokerSettings]]:
         """The settings of this broker after each change, by index, that changes its certificates."""
         found: dict[int, BrokerSettings] = {}
         if self._call.forwarding is not None:  # the broker that forwards a request has tried its own
@@ -126,6 +128,7 @@ class _Altering(Generic[ReplyT]):
         before = self._context.settings
         resources: Sequence[Alteration | Replacement] = self._request.resources
         for index, resource in enumerate(resources):
+            yield
             if index in self._refused or resource.resource_type != BROKER_RESOURCE:
                 continue
             try:
@@ -170,11 +173,12 @@ def _settings_after(context: Context, resource: Alteration | Replacement) -> Bro
 
 def _refusals(
     context: Context, call: Call, resources: Sequence[Alteration | Replacement]
-) -> dict[int, Answer]:
+) -> InSteps[dict[int, Result]]:
     """The results, by index, of the resources that the broker refuses itself."""
     repeated = Counter((resource.resource_type, resource.resource_name) for resource in resources)
-    refused: dict[int, Answer] = {}
+    refused: dict[int, Result] = {}
     for index, resource in enumerate(resources):
+        yield
         try:
             if repeated[resource.resource_type, resource.resource_name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
@@ -211,7 +215,7 @@ def _check(context: Context, call: Call, resource: Alteration | Replacement) -> 
     check_allowed(context, call, Operation.ALTER_CONFIGS, resource_type, name)
 
 
-def _merged(refused: dict[int, Answer], decided: Sequence[Answer]) -> list[Answer]:
+def _merged(refused: dict[int, Result], decided: Sequence[Result]) -> list[Result]:
     """All results in the order of the request: those refused by index, the others in between."""
     rest = iter(decided)
     return [

@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from sparklog.errors import ErrorCode
+from sparklog.model import Instant
+from sparklog_server.broker.session import InSteps
 from sparklog_server.metadata.image import MetadataImage
 
 
@@ -25,22 +27,29 @@ class CommittedTopics(Generic[Asked, Told]):
 
     __slots__ = ("_count", "accepted", "refused")
 
-    def __init__(
+    def __init__(self) -> None:
+        self._count = 0
+        self.accepted: dict[int, Asked] = {}
+        self.refused: dict[int, Told] = {}
+
+    def sort_out(
         self,
+        now: Instant,
         image: MetadataImage,
         topics: Sequence[Asked],
         *,
         check: Callable[[Asked], ErrorCode],
         keep: Callable[[Asked, list[Any]], Asked],
         refuse: Callable[[Asked, list[tuple[int, ErrorCode]]], Told],
-    ) -> None:
-        """`keep` returns the topic with fewer partitions, `refuse` the response for the others, given as
+    ) -> InSteps[Instant]:
+        """Accept or refuse the topics, in steps; returns the time of the last one.
+
+        `keep` returns the topic with fewer partitions, `refuse` the response for the others, given as
         (index, error).
         """
         self._count = len(topics)
-        self.accepted: dict[int, Asked] = {}
-        self.refused: dict[int, Told] = {}
         for position, topic in enumerate(topics):
+            now = yield
             code = check(topic)
             count = 0 if code else len(image.topics_by_name[topic.name].partitions)
             kept = [part for part in topic.partitions if 0 <= part.partition_index < count]
@@ -55,6 +64,7 @@ class CommittedTopics(Generic[Asked, Told]):
             self.refused[position] = refuse(
                 topic, [(index, code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for index in gone]
             )
+        return now
 
     def answer(self, answered: Sequence[Told]) -> list[Told]:
         """The whole response, from that for the accepted topics."""

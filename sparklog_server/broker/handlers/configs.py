@@ -21,7 +21,7 @@ from sparklog.wire.messages.list_config_resources import (
 )
 from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import Context
-from sparklog_server.broker.session import Call
+from sparklog_server.broker.session import AnsweredInSteps, Call
 from sparklog_server.config.describe import (
     ConfigRow,
     describe_broker,
@@ -52,7 +52,7 @@ cluster.
 
 def describe_configs(
     context: Context, call: Call, request: DescribeConfigsRequest, now: Instant
-) -> DescribeConfigsResponse:
+) -> AnsweredInSteps:
     """One result for each resource, in the order of the request; a repeated resource gets no second
     result.
     """
@@ -60,6 +60,7 @@ def describe_configs(
     description = _Description(context, request)
     results = []
     for resource in request.resources:
+        yield
         result = DescribeConfigsResult(
             resource_type=resource.resource_type, resource_name=resource.resource_name
         )

@@ -13,10 +13,11 @@ from sparklog.wire.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.coordinator_shards import CoordinatorShards
-from sparklog_server.broker.session import Call, Parked
+from sparklog_server.broker.session import AnsweredInSteps, Call, Parked
 
 _BATCHED_SINCE = 4
 _RESOURCES = (Resource.GROUP, Resource.TRANSACTIONAL_ID)
@@ -30,23 +31,26 @@ _WAIT_MS = 5_000
 
 def find_coordinator(
     context: Context, call: Call, request: FindCoordinatorRequest, now: Instant
-) -> FindCoordinatorResponse | Parked:
+) -> AnsweredInSteps:
     """One coordinator for each key; INVALID_REQUEST for unknown key types."""
     keys = request.coordinator_keys if call.version >= _BATCHED_SINCE else [request.key]
     shards = context.coordinators[request.key_type] if 0 <= request.key_type < len(_RESOURCES) else None
     if shards is None:
-        return _found(context, call, request)
-    # A caller that may not find a coordinator must not have its topic created.
-    keys = [key for key in keys if context.may(call, Operation.DESCRIBE, _RESOURCES[request.key_type], key)]
+        return (yield from _found(context, call, request))
+    is_coming = False
     for key in keys:
-        shards.sought(key, now)
-    if shards.is_coming(keys):
+        # A caller that may not find a coordinator must not have its topic created.
+        if context.may(call, Operation.DESCRIBE, _RESOURCES[request.key_type], key):
+            shards.sought(key, now)
+            is_coming = is_coming or shards.is_coming(key)
+        now = yield
+    if is_coming:
         waiting = _ParkedSearch(context, call, request, shards)
         shards.awaited[waiting] = None
         context.timers.park(waiting, _WAIT_MS, now)
         make_topic(context, shards, now)
-        return Parked.FLOWING
-    return _found(context, call, request)
+        return Parked.FLOWING if len(keys) == 1 else Parked.MUTING
+    return (yield from _found(context, call, request))
 
 
 def make_topic(context: Context, shards: CoordinatorShards, now: Instant) -> None:
@@ -75,10 +79,12 @@ class _ParkedSearch:
         self._context = context
         self._request = request
 
-    def woken(self, now: Instant) -> FindCoordinatorResponse:
-        return _found(self._context, self.call, self._request)
+    def woken(self, now: Instant) -> Message | None:
+        steps = _found(self._context, self.call, self._request)
+        answer = self._context.slices.begin(self.call, steps, now)
+        return None if isinstance(answer, Parked) else answer
 
-    def expired(self, now: Instant) -> FindCoordinatorResponse:
+    def expired(self, now: Instant) -> Message | None:
         self.abandoned()
         return self.woken(now)
 
@@ -86,11 +92,13 @@ class _ParkedSearch:
         self._shards.awaited.pop(self, None)
 
 
-def _found(context: Context, call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+def _found(context: Context, call: Call, request: FindCoordinatorRequest) -> AnsweredInSteps:
     if call.version >= _BATCHED_SINCE:
-        return FindCoordinatorResponse(
-            coordinators=[_find(context, call, request.key_type, key) for key in request.coordinator_keys]
-        )
+        response = FindCoordinatorResponse(coordinators=[])
+        for key in request.coordinator_keys:
+            response.coordinators.append(_find(context, call, request.key_type, key))
+            yield
+        return response
     found = _find(context, call, request.key_type, request.key)
     return FindCoordinatorResponse(
         error_code=found.error_code,

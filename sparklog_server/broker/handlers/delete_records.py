@@ -18,7 +18,7 @@ from sparklog.wire.messages.delete_records import (
 )
 from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import OWN_DISK_WAIT_MS, Context
-from sparklog_server.broker.session import Call, Parked
+from sparklog_server.broker.session import AnsweredInSteps, Call, Parked
 from sparklog_server.coordinator.placement import INTERNAL_TOPICS
 from sparklog_server.replica.log_start import delete_records as raise_log_start
 from sparklog_server.replica.log_start import deletion_end
@@ -31,7 +31,7 @@ _NO_LOW_WATERMARK = -1
 
 def delete_records(
     context: Context, call: Call, request: DeleteRecordsRequest, now: Instant
-) -> DeleteRecordsResponse | Parked:
+) -> AnsweredInSteps:
     """Advance every requested log start offset; errors are per partition."""
     response = DeleteRecordsResponse(topics=[])
     waiting = _ParkedDeletion(context, call, response)
@@ -47,7 +47,10 @@ def delete_records(
                 waiting.add(partition, deletion_end(partition, asked.offset), part, now)
             except PartitionUnavailable as unavailable:
                 part.error_code = unavailable.code
+            now = yield
         response.topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=parts))
+        now = yield
+    waiting.is_whole = True
     if not waiting.remaining:
         return response
     is_alone = all(share.leader is not None and share.leader.is_alone for share in waiting.remaining)
@@ -121,20 +124,23 @@ class _Share:
             self.fill()
         except PartitionUnavailable as unavailable:
             self.part.error_code = unavailable.code
-        self.whole.remaining.remove(self)
-        return None if self.whole.remaining else self.whole.response
+        del self.whole.remaining[self]
+        return self.whole.response if self.whole.is_whole and not self.whole.remaining else None
 
 
 class _ParkedDeletion:
-    """A DeleteRecords whose log start offsets in `remaining` are not durable yet."""
+    """A DeleteRecords whose log start offsets in `remaining` are not durable yet; it is answered no earlier
+    than it `is_whole`, with every partition asked.
+    """
 
-    __slots__ = ("call", "context", "remaining", "response")
+    __slots__ = ("call", "context", "is_whole", "remaining", "response")
 
     def __init__(self, context: Context, call: Call, response: DeleteRecordsResponse) -> None:
         self.context = context
         self.call = call
         self.response = response
-        self.remaining: list[_Share] = []
+        self.is_whole = False
+        self.remaining: dict[_Share, None] = {}
 
     def add(
         self, partition: Partition, until: Offset, part: DeleteRecordsPartitionResult, now: Instant
@@ -152,7 +158,7 @@ class _ParkedDeletion:
                 partition.park(until, share)
             except PurgatoryFull:
                 raise PartitionUnavailable(ErrorCode.REQUEST_TIMED_OUT) from None
-        self.remaining.append(share)
+        self.remaining[share] = None
 
     def expired(self, now: Instant) -> DeleteRecordsResponse:
         for share in self.remaining:

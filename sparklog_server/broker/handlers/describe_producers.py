@@ -17,7 +17,7 @@ from sparklog.wire.messages.describe_producers import (
 from sparklog_server.broker.administration import names_too_many
 from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
-from sparklog_server.broker.session import Call, Encoded, Parked
+from sparklog_server.broker.session import AnsweredInSteps, Call, Encoded, Parked
 from sparklog_server.controller.names import check_name
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.producer_state import MANY, NO_SEQUENCE, FrozenProducers, Producer
@@ -28,7 +28,7 @@ _STEP = 256
 
 def describe_producers(
     context: Context, call: Call, request: DescribeProducersRequest, now: Instant
-) -> DescribeProducersResponse | Parked:
+) -> AnsweredInSteps:
     """The producers of each partition, by id; errors are per partition."""
     if names_too_many(context, call, sum(len(topic.partition_indexes) for topic in request.topics)):
         return Parked.SILENT
@@ -53,6 +53,8 @@ def describe_producers(
                 told[topic.name, index] = None
                 _fill(context, topic.name, index, part, many)
             parts.append(part)
+            yield
+        yield
         response.topics.append(TopicResponse(name=topic.name, partitions=parts))
     if not many:
         return response

@@ -12,7 +12,7 @@ from sparklog.wire.messages.describe_topic_partitions import (
 from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.operations import operations_on_topic
-from sparklog_server.broker.session import Call
+from sparklog_server.broker.session import AnsweredInSteps, Call
 from sparklog_server.controller.elections import has_replica_online
 from sparklog_server.controller.names import check_name
 from sparklog_server.coordinator.placement import INTERNAL_TOPICS
@@ -23,7 +23,7 @@ from sparklog_server.outcome import Refused
 
 def describe_topic_partitions(
     context: Context, call: Call, request: DescribeTopicPartitionsRequest, now: Instant
-) -> DescribeTopicPartitionsResponse:
+) -> AnsweredInSteps:
     """The partitions from the cursor on, up to the limit; `next_cursor` is the start of the next page."""
     image, cursor = context.image, request.cursor
     is_all = not request.topics
@@ -35,6 +35,7 @@ def describe_topic_partitions(
     hidden: list[DescribeTopicPartitionsResponseTopic] = []
     room = max(min(context.settings.max_request_partition_size_limit, request.response_partition_limit), 1)
     for name in sorted(name for name in names if name >= first):
+        yield
         may_see = context.may if is_all else context.allow
         if not may_see(call, Operation.DESCRIBE, Resource.TOPIC, name):
             if not is_all:

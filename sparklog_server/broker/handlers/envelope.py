@@ -20,7 +20,7 @@ from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resour
 from sparklog_server.broker.context import Context, Handler, Handlers
 from sparklog_server.broker.forwarding import PrincipalData, joined, says_not_controller
 from sparklog_server.broker.requests import NotServed, read_request
-from sparklog_server.broker.session import Call, Forwarding, Parked
+from sparklog_server.broker.session import Answer, AnsweredInSteps, Call, Forwarding
 from sparklog_server.security.hosts import canonical
 
 _ADDRESS_BYTES: Final = (4, 16)
@@ -30,7 +30,9 @@ _LENGTH_BYTES: Final = 4
 def opening(handlers: Handlers, newest: Mapping[int, int]) -> Handler:
     """The handler that opens Envelopes and runs the handler of the request inside."""
 
-    def envelope(context: Context, call: Call, request: EnvelopeRequest, now: Instant) -> Message | Parked:
+    def envelope(
+        context: Context, call: Call, request: EnvelopeRequest, now: Instant
+    ) -> Answer | AnsweredInSteps:
         if not context.allow(call, Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME):
             return EnvelopeResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         principal = _principal_in(request.request_principal)

@@ -15,7 +15,7 @@ from sparklog.wire.messages.offset_for_leader_epoch import (
 )
 from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import Context
-from sparklog_server.broker.session import Call
+from sparklog_server.broker.session import AnsweredInSteps, Call
 from sparklog_server.log.partition_log import OffsetOutOfRange
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.unavailable import PartitionUnavailable
@@ -23,23 +23,19 @@ from sparklog_server.replica.unavailable import PartitionUnavailable
 
 def offset_for_leader_epoch(
     context: Context, call: Call, request: OffsetForLeaderEpochRequest, now: Instant
-) -> OffsetForLeaderEpochResponse:
+) -> AnsweredInSteps:
     """Answer every partition; -1 and -1 if the epoch is unknown. Brokers need no access to the topics."""
     is_broker = context.may(call, Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME)
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic=topic.topic,
-                partitions=[
-                    _answer(context, topic.topic, asked, is_allowed=is_allowed) for asked in topic.partitions
-                ],
-            )
-            for topic in request.topics
-            for is_allowed in (
-                is_broker or context.allow(call, Operation.DESCRIBE, Resource.TOPIC, topic.topic),
-            )
-        ]
-    )
+    response = OffsetForLeaderEpochResponse(topics=[])
+    for topic in request.topics:
+        is_allowed = is_broker or context.allow(call, Operation.DESCRIBE, Resource.TOPIC, topic.topic)
+        result = OffsetForLeaderTopicResult(topic=topic.topic, partitions=[])
+        response.topics.append(result)
+        for asked in topic.partitions:
+            result.partitions.append(_answer(context, topic.topic, asked, is_allowed=is_allowed))
+            yield
+        yield
+    return response
 
 
 def _answer(

@@ -26,13 +26,14 @@ from sparklog.wire.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
+from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.handlers.current_leader import WITH_LEADER, endpoints_of, leader_elsewhere
 from sparklog_server.broker.handlers.epochs import divergence
 from sparklog_server.broker.handlers.near_replica import near_replica
 from sparklog_server.broker.handlers.session_fetch import BeginningSession, ResumedSession, in_session
-from sparklog_server.broker.session import Call, Parked
+from sparklog_server.broker.session import Answer, AnsweredInSteps, Call, InSteps, Parked
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.aborted import IndexReading
 from sparklog_server.log.answers import BrokenFrame
@@ -47,6 +48,8 @@ from sparklog_server.replica.unavailable import PartitionUnavailable
 # Reading an enum member through its class costs as much as two calls.
 _READ: Final = Operation.READ
 _TOPIC: Final = Resource.TOPIC
+_FEW: Final = 128
+"""The number of partitions that are read in one turn; a fetch of more is read in steps."""
 _TOPIC_IDS_SINCE = 13
 _RACKS_SINCE = 11  # a consumer may read from a follower (KIP-392)
 _STORAGE_ERROR_SINCE = 6  # an earlier client would not retry this error, and not look for the new leader
@@ -58,7 +61,7 @@ the loop.
 _first_offset_of = attrgetter("first_offset")
 
 
-def fetch(context: Context, call: Call, request: FetchRequest, now: Instant) -> FetchResponse | Parked:
+def fetch(context: Context, call: Call, request: FetchRequest, now: Instant) -> Answer:
     """Read committed records from each requested offset; wait for `min_bytes` of them, at most
     `max_wait_ms`.
     """
@@ -112,6 +115,11 @@ class _ParkedFetch:
         "_context",
         "_given",
         "_is_counted",
+        "_is_expired",
+        "_is_in_steps",
+        "_is_reading",
+        "_is_stale",
+        "_is_timed",
         "_rack",
         "_readings",
         "_request",
@@ -144,18 +152,55 @@ class _ParkedFetch:
         self._unread: list[tuple[Partition, Role, IndexReading]] = []
         self._readings = 0
         self._is_counted = False  # its partitions are, as requests
+        self._is_expired = self._is_reading = self._is_stale = self._is_timed = False
+        count = 0
+        for topic in request.topics:
+            count += len(topic.partitions)
+        self._is_in_steps = count > _FEW or len(request.topics) > _FEW
         self._watched: list[tuple[Partition, int]] = []
 
-    def begin(self, now: Instant) -> FetchResponse | Parked:
+    def begin(self, now: Instant) -> Answer:
         """Respond, park, or start the job that reads aborted transactions first."""
+        request = self._request
+        if self._is_in_steps:
+            if not self._is_timed and request.max_wait_ms > 0:
+                self._is_timed = True
+                self._context.timers.park(self, request.max_wait_ms, now)
+            return self._context.slices.begin(self.call, self._in_steps(), now)
         response, is_due = self.read()
         if self._unread:
             return self._read_indexes()
-        is_now = is_due or self._request.max_wait_ms <= 0 or not self._request.topics
+        is_now = is_due or request.max_wait_ms <= 0 or not request.topics
         if is_now or not self.watch():
             return self._told(response, now)
-        self._context.timers.park(self, self._request.max_wait_ms, now)
+        self._context.timers.park(self, request.max_wait_ms, now)
         return Parked.MUTING
+
+    def _in_steps(self) -> AnsweredInSteps:
+        """Watch, then read, so that what changes meanwhile is not missed: then it reads again."""
+        self._is_reading = True
+        try:
+            while True:
+                self._is_stale = False
+                may_wait = self._is_timed and not self._is_expired
+                is_watched = may_wait and (yield from self._watch_in_steps())
+                response, is_due = yield from self._read_in_steps()
+                now = yield
+                if self._unread:
+                    self._unwatch()
+                    return self._read_indexes()
+                if is_due or not is_watched or self._is_expired:
+                    self._unwatch()
+                    return self._told(response, now)
+                if not self._is_stale:
+                    self.call.waiting = self
+                    return Parked.MUTING
+                self._unwatch()
+        except GeneratorExit:
+            self._unwatch()
+            raise
+        finally:
+            self._is_reading = False
 
     def _read_indexes(self) -> Parked:
         """Read the aborted transactions in a job."""
@@ -163,13 +208,13 @@ class _ParkedFetch:
         self.call.waiting = None
         unread = tuple(self._unread)
 
-        def was_read(result: StorageError | None, now: Instant) -> FetchResponse | Parked:
+        def was_read(result: StorageError | None, now: Instant) -> Answer:
             if result is None:  # otherwise the read on the loop fails too, and names the partition
                 for partition, role, reading in unread:
                     if partition.loss_of(role) is ErrorCode.NONE:  # else the log may have been truncated
                         with suppress(PartitionUnavailable):
                             partition.disk.learn(reading)
-            is_wanted = self.call.answer is None and not self.call.session.is_closing
+            is_wanted = self.call.answer is None and not self.call.session.is_closing and not self._is_reading
             return self.begin(now) if is_wanted else Parked.MUTING
 
         self._context.jobs.run(self.call, partial(_run_all, [reading for _, _, reading in unread]), was_read)
@@ -177,6 +222,15 @@ class _ParkedFetch:
 
     def read(self) -> tuple[FetchResponse, bool]:
         """The response with the records available now, and whether to send it: enough bytes, or an error."""
+        try:
+            next(self._read_in_steps())
+        except StopIteration as done:
+            found: tuple[FetchResponse, bool] = done.value
+            return found
+        raise AssertionError("a fetch of few partitions takes no steps")
+
+    def _read_in_steps(self) -> InSteps[tuple[FetchResponse, bool]]:
+        """As `read`; a fetch of many partitions is read in steps."""
         request = self._request
         room = min(request.max_bytes, self._context.live.settings.fetch_max_bytes)
         quotas = self._context.quotas
@@ -188,7 +242,10 @@ class _ParkedFetch:
         self._given.clear()
         self._unread.clear()
         responses = []
+        is_in_steps = self._is_in_steps
         for topic in request.topics:
+            if is_in_steps:
+                yield
             parts = []
             name = self._topic_name(topic.topic, topic.topic_id)
             for asked in topic.partitions:
@@ -199,6 +256,8 @@ class _ParkedFetch:
                 failed |= part.error_code != 0 or part.diverging_epoch is not None
                 is_elsewhere |= part.preferred_read_replica >= 0
                 parts.append(part)
+                if is_in_steps:
+                    yield
             responses.append(
                 FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=parts)
             )
@@ -229,9 +288,20 @@ class _ParkedFetch:
 
     def watch(self) -> bool:
         """Watch every partition; False if one of them has no room for another watcher."""
+        try:
+            next(self._watch_in_steps())
+        except StopIteration as done:
+            is_watched: bool = done.value
+            return is_watched
+        raise AssertionError("a fetch of few partitions takes no steps")
+
+    def _watch_in_steps(self) -> InSteps[bool]:
+        is_in_steps = self._is_in_steps
         for topic in self._request.topics:
             name = self._topic_name(topic.topic, topic.topic_id)
             for asked in topic.partitions:
+                if is_in_steps:
+                    yield
                 partition = None if name is None else self._context.partitions.find(name, asked.partition)
                 if partition is None:
                     continue
@@ -247,9 +317,14 @@ class _ParkedFetch:
     def released(self) -> None:
         self._context.woken[self] = None
 
-    def woken(self, now: Instant) -> FetchResponse | Parked | None:
+    def woken(self, now: Instant) -> Answer | None:
         """A watched partition changed: respond if there are enough records, else watch on."""
+        if self._is_reading:
+            self._is_stale = True
+            return None
         self._unwatch()
+        if self._is_in_steps:
+            return self._context.slices.begin(self.call, self._in_steps(), now)
         response, is_due = self.read()
         if self._unread:
             return self._read_indexes()
@@ -257,10 +332,14 @@ class _ParkedFetch:
             return self._told(response, now)
         return None
 
-    def expired(self, now: Instant) -> FetchResponse:
+    def expired(self, now: Instant) -> Message | None:
         """The wait time has passed: answer with the records that are available."""
-        self._unwatch()
         self._readings = _READINGS_MAX  # the request no longer waits: unread ranges are read at once
+        self._is_expired = True
+        if self._is_in_steps:
+            answer = self.woken(now)
+            return None if isinstance(answer, Parked) else answer
+        self._unwatch()
         response, _ = self.read()
         return self._told(response, now)
 

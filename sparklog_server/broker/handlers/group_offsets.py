@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 from typing import Final, cast
 
 from sparklog.errors import ErrorCode
@@ -36,7 +37,7 @@ from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.coordinator_requests import Refusal, ToShard, ask, gather
 from sparklog_server.broker.handlers.committed_topics import CommittedTopics
-from sparklog_server.broker.session import Call, Parked
+from sparklog_server.broker.session import AnsweredInSteps, Call, InSteps, Parked
 from sparklog_server.broker.sliced_requests import SLICE
 from sparklog_server.coordinator.group.offsets import refused_commit
 
@@ -56,12 +57,14 @@ _DELETED_TOGETHER = 4
 
 def offset_commit(
     context: Context, call: Call, request: OffsetCommitRequest, now: Instant
-) -> Message | Parked:
+) -> AnsweredInSteps:
     """Store the committed offsets of a group; unknown and unauthorized topics are refused each by itself."""
-    if not context.allow(call, _READ, _GROUP, request.group_id):
-        return refused_commit(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     check = _name_topic if call.version >= _TOPIC_IDS_SINCE else _identify_topic
-    topics = CommittedTopics(
+    if not context.allow(call, _READ, _GROUP, request.group_id):
+        check = _refuse_group
+    topics: CommittedTopics[OffsetCommitRequestTopic, OffsetCommitResponseTopic] = CommittedTopics()
+    now = yield from topics.sort_out(
+        now,
         context.image,
         request.topics,
         check=partial(check, context, call),
@@ -96,6 +99,10 @@ def _refused_topic(
     return OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=parts)
 
 
+def _refuse_group(context: Context, call: Call, topic: OffsetCommitRequestTopic) -> ErrorCode:
+    return ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
 def _name_topic(context: Context, call: Call, topic: OffsetCommitRequestTopic) -> ErrorCode:
     known = context.topic_of_id(topic.topic_id)
     if known is None:
@@ -120,7 +127,7 @@ def _check_topic(context: Context, call: Call, name: str) -> ErrorCode:
     return _NONE if name in context.quorum.image.topics_by_name else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def offset_fetch(context: Context, call: Call, request: OffsetFetchRequest, now: Instant) -> Message | Parked:
+def offset_fetch(context: Context, call: Call, request: OffsetFetchRequest, now: Instant) -> AnsweredInSteps:
     """The committed offsets of groups, each from its shard; versions before 8 request one group in a
     different form.
     """
@@ -143,6 +150,7 @@ def offset_fetch(context: Context, call: Call, request: OffsetFetchRequest, now:
     early: dict[int, OffsetFetchResponseGroup] = {}
     left_out: dict[int, list[tuple[int, OffsetFetchResponseTopics]]] = {}
     for position, group in enumerate(groups):
+        now = yield
         if not context.allow(call, Operation.DESCRIBE, Resource.GROUP, group.group_id):
             early[position] = _refused_group(group, ErrorCode.GROUP_AUTHORIZATION_FAILED)
             continue
@@ -153,23 +161,25 @@ def offset_fetch(context: Context, call: Call, request: OffsetFetchRequest, now:
                 early[position] = _refused_group(group, ErrorCode.INVALID_REQUEST)
                 continue
             whole[group.group_id] = None
-        left_out[position] = _leave_out(context, call, group)
+        left_out[position] = yield from _leave_out(context, call, group)
         asked.append((context.groups.shard_of(group.group_id), _fetch_of(group, request), _refusal_of(group)))
 
-    def combine(parts: list[Message]) -> Message:
+    def combine(parts: list[Message]) -> InSteps[Message]:
         rest = iter(parts)
         answered = []
         for position in range(len(groups)):
+            yield
             one = early.get(position)
             if one is None:
                 one = cast(OffsetFetchResponse, next(rest)).groups[0]
                 if groups[position].topics is None:
-                    one.topics = [
-                        topic
-                        for topic in one.topics
-                        if context.may(call, Operation.DESCRIBE, Resource.TOPIC, topic.name)
-                    ]
-                _complete(context, call, one, left_out[position])
+                    seen = []
+                    for topic in one.topics:
+                        if context.may(call, Operation.DESCRIBE, Resource.TOPIC, topic.name):
+                            seen.append(topic)
+                        yield
+                    one.topics = seen
+                yield from _complete(context, call, one, left_out[position])
             answered.append(one)
         return (
             OffsetFetchResponse(groups=answered)
@@ -194,7 +204,7 @@ def _refused_group(group: OffsetFetchRequestGroup, code: ErrorCode) -> OffsetFet
 
 def _leave_out(
     context: Context, call: Call, group: OffsetFetchRequestGroup
-) -> list[tuple[int, OffsetFetchResponseTopics]]:
+) -> InSteps[list[tuple[int, OffsetFetchResponseTopics]]]:
     """Remove unauthorized topics from a group's request, name the others; returns (position, response) of the
     removed ones.
     """
@@ -203,6 +213,7 @@ def _leave_out(
     out: list[tuple[int, OffsetFetchResponseTopics]] = []
     kept = []
     for position, topic in enumerate(group.topics):
+        yield
         code = ErrorCode.NONE
         if call.version >= _TOPIC_IDS_SINCE:
             known = context.topic_of_id(topic.topic_id)
@@ -240,27 +251,32 @@ def _complete(
     call: Call,
     group: OffsetFetchResponseGroup,
     left_out: list[tuple[int, OffsetFetchResponseTopics]],
-) -> None:
+) -> InSteps[None]:
     """Use topic ids where the version has no names; insert the removed topics at their places."""
     if group.error_code:
         return
+    named = group.topics
     if call.version >= _TOPIC_IDS_SINCE:
         named = []
         for topic in group.topics:
+            yield
             known = context.image.topics_by_name.get(topic.name)
             if topic.topic_id.count(0) == len(topic.topic_id):
                 if known is None:
                     continue  # deleted since the commit: it has no id
                 topic.topic_id = known.topic_id
             named.append(topic)
-        group.topics = named
+    merged: list[OffsetFetchResponseTopics] = []
+    rest = iter(named)
     for position, topic in left_out:
-        group.topics.insert(position, topic)
-    group.topics = [
-        topic
-        for topic in group.topics
-        if context.may(call, Operation.DESCRIBE, Resource.TOPIC, topic.name) or topic.partitions
-    ]
+        merged += islice(rest, max(position - len(merged), 0))
+        merged.append(topic)
+    merged += rest
+    group.topics = []
+    for topic in merged:
+        yield
+        if topic.partitions or context.may(call, Operation.DESCRIBE, Resource.TOPIC, topic.name):
+            group.topics.append(topic)
 
 
 def _single(
@@ -304,7 +320,7 @@ def _single(
 
 def offset_delete(
     context: Context, call: Call, request: OffsetDeleteRequest, now: Instant
-) -> Message | Parked:
+) -> AnsweredInSteps:
     """Delete a group's committed offsets of topics to which it is not subscribed (KIP-496)."""
 
     def refusal(code: ErrorCode) -> Message:
@@ -315,6 +331,7 @@ def offset_delete(
     refused: dict[int, OffsetDeleteResponseTopic] = {}
     accepted: dict[int, OffsetDeleteRequestTopic] = {}
     for position, topic in enumerate(request.topics):
+        now = yield
         code = _check_topic(context, call, topic.name)
         count = len(context.image.topics_by_name[topic.name].partitions) if code is _NONE else 0
         kept = [part for part in topic.partitions if 0 <= part.partition_index < count]

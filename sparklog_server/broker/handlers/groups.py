@@ -36,9 +36,11 @@ from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.coordinator_requests import Known, Refusal, ToShard, ask, gather, gather_at_once
-from sparklog_server.broker.session import Call, Parked
+from sparklog_server.broker.handlers.patterns import with_pattern
+from sparklog_server.broker.session import Answer, AnsweredInSteps, Call, Parked
 from sparklog_server.broker.sliced_requests import SLICE
 from sparklog_server.coordinator.group.shard_listing import Filters, GroupIds, ListedGroups
+from sparklog_server.outcome import Refused
 
 # Access to an enum member takes as long as two calls, and heartbeats are frequent.
 _READ: Final = Operation.READ
@@ -99,7 +101,7 @@ def leave_group(context: Context, call: Call, request: LeaveGroupRequest, now: I
 
 def consumer_group_heartbeat(
     context: Context, call: Call, request: ConsumerGroupHeartbeatRequest, now: Instant
-) -> Message | Parked:
+) -> Answer | AnsweredInSteps:
     """ConsumerGroupHeartbeat: joins, reports and leaves in a KIP-848 group."""
 
     def refusal(code: ErrorCode) -> Message:
@@ -107,11 +109,31 @@ def consumer_group_heartbeat(
 
     if not context.allow(call, _READ, _GROUP, request.group_id):
         return refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if request.subscribed_topic_names or request.subscribed_topic_regex:
+        return _subscribe(context, call, request, refusal, now)
+    # The shard has its own error message for an empty group id.
+    return ask(context, call, request.group_id, request, refusal, now)
+
+
+def _subscribe(
+    context: Context,
+    call: Call,
+    request: ConsumerGroupHeartbeatRequest,
+    refusal: Refusal,
+    now: Instant,
+) -> AnsweredInSteps:
     for topic in request.subscribed_topic_names or ():
         if not context.allow(call, Operation.DESCRIBE, Resource.TOPIC, topic):
             return refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    # The shard has its own error message for an empty group id.
-    return ask(context, call, request.group_id, request, refusal, now)
+        now = yield
+
+    def go_on(now: Instant) -> Answer:
+        return ask(context, call, request.group_id, request, refusal, now)
+
+    def refused(reason: Refused) -> Message:
+        return ConsumerGroupHeartbeatResponse(error_code=reason.code, error_message=reason.message)
+
+    return with_pattern(context, call, request.subscribed_topic_regex, go_on, refused, now)
 
 
 def _ask(

@@ -22,7 +22,7 @@ from sparklog.wire.messages.describe_log_dirs import (
 from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import Context
-from sparklog_server.broker.session import Call, Parked
+from sparklog_server.broker.session import AnsweredInSteps, Call, Parked
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.futures import future_name
 from sparklog_server.log.log_dir import LogDir
@@ -119,16 +119,17 @@ def _described(
 
 def alter_replica_log_dirs(
     context: Context, call: Call, request: AlterReplicaLogDirsRequest, now: Instant
-) -> AlterReplicaLogDirsResponse:
+) -> AnsweredInSteps:
     """Move replicas to other directories of this broker, each by itself; the last entry for a replica counts.
     Jobs copy the files.
     """
-    asked = {
-        TopicPartition(topic.name, index): one.path
-        for one in request.dirs
-        for topic in one.topics
-        for index in topic.partitions
-    }
+    asked: dict[TopicPartition, str] = {}
+    for one in request.dirs:
+        for topic in one.topics:
+            for index in topic.partitions:
+                asked[TopicPartition(topic.name, index)] = one.path
+                now = yield
+            now = yield
     is_allowed = context.allow(call, Operation.ALTER, Resource.CLUSTER, CLUSTER_NAME)
     results: dict[str, AlterReplicaLogDirTopicResult] = {}
     for topic_partition, path in asked.items():
@@ -141,6 +142,7 @@ def alter_replica_log_dirs(
             topic_partition.topic, AlterReplicaLogDirTopicResult(topic_partition.topic, [])
         )
         told.partitions.append(AlterReplicaLogDirPartitionResult(topic_partition.partition, code))
+        now = yield
     return AlterReplicaLogDirsResponse(results=list(results.values()))
 
 

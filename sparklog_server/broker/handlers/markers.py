@@ -19,10 +19,11 @@ from sparklog.wire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from sparklog.wire.schema import Message
 from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.markers import Markers
-from sparklog_server.broker.session import Call, Parked
+from sparklog_server.broker.session import AnsweredInSteps, Call, Parked
 from sparklog_server.broker.txn_marker import Outcomes, TxnMarker
 from sparklog_server.coordinator.placement import OFFSETS_TOPIC
 
@@ -31,7 +32,7 @@ _WAIT_MS = 30_000  # Kafka's default request.timeout.ms, after which the sender 
 
 def write_txn_markers(
     context: Context, call: Call, request: WriteTxnMarkersRequest, now: Instant
-) -> WriteTxnMarkersResponse | Parked:
+) -> AnsweredInSteps:
     """Write each marker to its partitions; the response leaves when all appended markers are committed.
     Errors are per partition.
     """
@@ -39,17 +40,15 @@ def write_txn_markers(
         context.may(call, Operation.ALTER, Resource.CLUSTER, CLUSTER_NAME)
         or context.allow(call, Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME)
     ):
-        codes: list[Outcomes] = [
-            dict.fromkeys(_partitions_of(marker), ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-            for marker in request.markers
-        ]
-        return _response(request, codes)
+        refusal = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return (yield from _response(request, [{}] * len(request.markers), otherwise=refusal))
     waiting = _Writing(context, call, request)
     markers = Markers()
     owned: frozenset[int] | None = frozenset()
     if any(topic.name == OFFSETS_TOPIC for asked in request.markers for topic in asked.topics):
         owned = context.transactions.open_producers()
     for index, asked in enumerate(request.markers):
+        now = yield
         refused = _refused_offsets(context, asked, owned)
         marker = TxnMarker(
             producer_id=asked.producer_id,
@@ -61,7 +60,7 @@ def write_txn_markers(
         )
         markers.write(context, marker, partial(waiting.written, index, refused), now)
     if waiting.is_done:
-        return waiting.response()
+        return (yield from waiting.response())
     context.timers.park(waiting, _WAIT_MS, now)
     return Parked.FLOWING
 
@@ -118,13 +117,14 @@ class _Writing:
         if not self._missing and self.call.waiting is self:
             self._context.woken[self] = None
 
-    def woken(self, now: Instant) -> WriteTxnMarkersResponse:
-        return self.response()
+    def woken(self, now: Instant) -> Message | None:
+        answer = self._context.slices.begin(self.call, self.response(), now)
+        return None if isinstance(answer, Parked) else answer
 
-    def expired(self, now: Instant) -> WriteTxnMarkersResponse:
-        return self.response()
+    def expired(self, now: Instant) -> Message | None:
+        return self.woken(now)
 
-    def response(self) -> WriteTxnMarkersResponse:
+    def response(self) -> AnsweredInSteps:
         """The results so far; the others get a retriable error."""
         return _response(self._request, self._outcomes)
 
@@ -132,20 +132,24 @@ class _Writing:
         """The session has ended; the markers are written nevertheless."""
 
 
-def _response(request: WriteTxnMarkersRequest, outcomes: Sequence[Outcomes]) -> WriteTxnMarkersResponse:
-    results = []
+def _response(
+    request: WriteTxnMarkersRequest,
+    outcomes: Sequence[Outcomes],
+    *,
+    otherwise: ErrorCode = ErrorCode.REQUEST_TIMED_OUT,
+) -> AnsweredInSteps:
+    """The result of each partition: its outcome, or else this error."""
+    response = WriteTxnMarkersResponse(markers=[])
     for marker, codes in zip(request.markers, outcomes, strict=True):
-        topics = [
-            WritableTxnMarkerTopicResult(
-                topic.name,
-                [
-                    WritableTxnMarkerPartitionResult(
-                        index, codes.get(TopicPartition(topic.name, index), ErrorCode.REQUEST_TIMED_OUT)
-                    )
-                    for index in topic.partition_indexes
-                ],
-            )
-            for topic in marker.topics
-        ]
-        results.append(WritableTxnMarkerResult(marker.producer_id, topics))
-    return WriteTxnMarkersResponse(markers=results)
+        result = WritableTxnMarkerResult(marker.producer_id, [])
+        response.markers.append(result)
+        for topic in marker.topics:
+            told = WritableTxnMarkerTopicResult(topic.name, [])
+            result.topics.append(told)
+            for index in topic.partition_indexes:
+                code = codes.get(TopicPartition(topic.name, index), otherwise)
+                told.partitions.append(WritableTxnMarkerPartitionResult(index, code))
+                yield
+            yield
+        yield
+    return response

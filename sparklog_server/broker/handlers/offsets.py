@@ -25,7 +25,7 @@ from sparklog.wire.messages.list_offsets import (
 )
 from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
-from sparklog_server.broker.session import Call, Parked
+from sparklog_server.broker.session import Answer, AnsweredInSteps, Call, Parked
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.time_lookup import SEARCH_BYTES, Found, TimeSearch, run_all
 from sparklog_server.log.validate import RecordsRefused
@@ -49,9 +49,7 @@ _SEARCHES_MAX = 3  # compaction and retention may change the files under a searc
 _WAIT_MS = 30_000  # Kafka's default request.timeout.ms: a client has given up by then
 
 
-def list_offsets(
-    context: Context, call: Call, request: ListOffsetsRequest, now: Instant
-) -> ListOffsetsResponse | Parked:
+def list_offsets(context: Context, call: Call, request: ListOffsetsRequest, now: Instant) -> AnsweredInSteps:
     """Answer every partition; `latest` and searches by time may wait for the high watermark."""
     response = ListOffsetsResponse(topics=[])
     waiting = _ParkedOffsets(
@@ -61,20 +59,29 @@ def list_offsets(
         is_committed_only=request.isolation_level == _READ_COMMITTED,
         replica=NodeId(request.replica_id),
     )
-    repeated = _repeated(request)
+    counts: Counter[tuple[str, int]] = Counter()
+    for topic in request.topics:
+        for asked in topic.partitions:
+            counts[topic.name, asked.partition_index] += 1
+            yield
+        yield
+    has_repeated = len(counts) < counts.total()
     for topic in request.topics:
         parts = []
         for asked in topic.partitions:
             part = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
             parts.append(part)
-            if repeated and (topic.name, asked.partition_index) in repeated:
+            if has_repeated and counts[topic.name, asked.partition_index] > 1:
                 part.error_code = ErrorCode.INVALID_REQUEST
-                continue
-            try:
-                _answer(context, call, topic.name, asked, part, waiting)
-            except PartitionUnavailable as unavailable:
-                part.error_code = unavailable.code
+            else:
+                try:
+                    _answer(context, call, topic.name, asked, part, waiting)
+                except PartitionUnavailable as unavailable:
+                    part.error_code = unavailable.code
+            now = yield
         response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=parts))
+        now = yield
+    waiting.is_whole = True
     if not waiting.remaining and not waiting.searches:
         return response
     context.timers.park(waiting, _WAIT_MS, now)
@@ -101,11 +108,21 @@ def _searched(
     attempt: int,
     result: "Sequence[Found | RecordsRefused | StorageError | None] | StorageError",
     now: Instant,
-) -> ListOffsetsResponse | Parked:
+) -> Answer:
     """Fill in the results, and search again where the files of the log changed meanwhile."""
-    again: list[_Search] = []
     assert not isinstance(result, StorageError), "each search tells its own"
-    for search, outcome in zip(searches, result, strict=True):
+    return context.slices.begin(waiting.call, _filled_in(context, waiting, searches, attempt, result), now)
+
+
+def _filled_in(
+    context: Context,
+    waiting: "_ParkedOffsets",
+    searches: "list[_Search]",
+    attempt: int,
+    outcomes: "Sequence[Found | RecordsRefused | StorageError | None]",
+) -> AnsweredInSteps:
+    again: list[_Search] = []
+    for search, outcome in zip(searches, outcomes, strict=True):
         part = search.part
         try:
             if search.search.is_current:
@@ -120,6 +137,7 @@ def _searched(
                 part.error_code = _not_available(waiting.call)
         except PartitionUnavailable as unavailable:
             part.error_code = unavailable.code
+        yield
     waiting.searches = again
     if again:
         _search(context, waiting, again, attempt=attempt + 1)
@@ -142,16 +160,6 @@ def _check_role(partition: Partition, role: Role) -> None:
     code = partition.loss_of(role)
     if code is not ErrorCode.NONE:
         raise PartitionUnavailable(code)
-
-
-def _repeated(request: ListOffsetsRequest) -> frozenset[tuple[str, int]]:
-    """The partitions that are requested more than once: they get an error."""
-    counts = Counter(
-        (topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions
-    )
-    if len(counts) == counts.total():
-        return frozenset()
-    return frozenset(asked for asked, count in counts.items() if count > 1)
 
 
 def _answer(
@@ -266,8 +274,8 @@ class _Share:
     def woken(self, now: Instant) -> ListOffsetsResponse | Parked | None:
         self.fill()
         whole = self.whole
-        whole.remaining.remove(self)
-        if whole.remaining:
+        del whole.remaining[self]
+        if whole.remaining or not whole.is_whole:
             return None
         if not whole.searches:
             return whole.response
@@ -276,11 +284,20 @@ class _Share:
 
 
 class _ParkedOffsets:
-    """A ListOffsets that waits for the shares in `remaining` and the `searches`; the searches begin when no
-    share remains.
+    """A ListOffsets that waits for the shares in `remaining` and the `searches`; the searches begin when it
+    `is_whole`, with every partition asked, and no share remains.
     """
 
-    __slots__ = ("call", "context", "is_committed_only", "remaining", "replica", "response", "searches")
+    __slots__ = (
+        "call",
+        "context",
+        "is_committed_only",
+        "is_whole",
+        "remaining",
+        "replica",
+        "response",
+        "searches",
+    )
 
     def __init__(
         self,
@@ -296,7 +313,8 @@ class _ParkedOffsets:
         self.response = response
         self.is_committed_only = is_committed_only
         self.replica = replica
-        self.remaining: list[_Share] = []
+        self.is_whole = False
+        self.remaining: dict[_Share, None] = {}
         self.searches: list[_Search] = []
 
     def limit_of(self, partition: Partition) -> Offset:
@@ -316,7 +334,7 @@ class _ParkedOffsets:
         except PurgatoryFull:
             share.part.error_code = _not_available(self.call)
             return
-        self.remaining.append(share)
+        self.remaining[share] = None
 
     def expired(self, now: Instant) -> ListOffsetsResponse:
         for share in self.remaining:

@@ -37,7 +37,7 @@ from sparklog_server.broker.handlers.produce_verified import (
     verify,
 )
 from sparklog_server.broker.log_settings import INLINE_BYTES_MAX
-from sparklog_server.broker.session import Call, Parked
+from sparklog_server.broker.session import MUTING_SILENT, Answer, AnsweredInSteps, Call, Parked
 from sparklog_server.coordinator.placement import AUDIT_TOPIC, INTERNAL_TOPICS
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.validate import Checked, NeedsJob, RecordsRefused, Sent, check_client_batch
@@ -47,6 +47,15 @@ from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.purgatory import PurgatoryFull
 from sparklog_server.replica.unavailable import PartitionUnavailable
 
+_FEW: Final = 128
+"""The number of partitions that are appended in one turn; a request with more is served in steps."""
+_FOUND_AT_ONCE: Final = 16
+_ELSEWHERE: Final = 1
+"""Another broker leads a partition."""
+_NOT_AUTHORIZED: Final = 2
+"""A transactional batch is in a request without a transactional id."""
+_TO_CHECK: Final = 4
+"""A batch must be decompressed or compressed; the append checks the others, so no check comes before."""
 _TOPIC_IDS_SINCE = 13
 _ZSTD_SINCE = 7
 _ZSTD = 4
@@ -74,16 +83,76 @@ _Target = tuple[Partition, PartitionProduceResponse]
 """The target of one batch, and its part of the response."""
 
 
-def produce(context: Context, call: Call, request: ProduceRequest, now: Instant) -> ProduceResponse | Parked:
+def produce(context: Context, call: Call, request: ProduceRequest, now: Instant) -> Answer:
     """Append the batches; the log checks KIP-98 sequences. Errors are per partition."""
     if request.transactional_id is not None and not may_write_transactions(context, call, request):
         return refused_produce(context, call, request)
+    count = 0
+    for topic in request.topic_data:
+        count += len(topic.partition_data)
+    if count > _FEW or len(request.topic_data) > _FEW:
+        answer = context.slices.begin(call, _produce_many(context, call, request), now)
+        return MUTING_SILENT if answer is Parked.MUTING and not request.acks else answer
     response = ProduceResponse(responses=[])
     targets: list[_Target] = []
     sent: list[memoryview] = []
-    is_elsewhere = is_unauthorized = False
-    is_walked_only = True  # the append checks it, so no check comes before
-    for topic in request.topic_data:
+    found = _find(context, call, request, request.topic_data, response, targets, sent)
+    if found or request.transactional_id is not None:
+        return _check(context, call, request, response, targets, sent, found, now)
+    return _append_all(context, call, request.acks, request.timeout_ms, response, targets, sent, now)
+
+
+def _produce_many(context: Context, call: Call, request: ProduceRequest) -> AnsweredInSteps:
+    """Append the batches of many partitions in steps. They are copied first, because later frames are
+    received where they are.
+    """
+    partitions = [data for topic in request.topic_data for data in topic.partition_data]
+    batches = [data.records for data in partitions if isinstance(data.records, memoryview)]
+    copies = context.jobs.kept(batches) if batches else ()
+    rest = iter(copies)
+    for data in partitions:
+        if isinstance(data.records, memoryview):
+            data.records = memoryview(next(rest))
+    held_bytes = context.jobs.hold(copies)
+    response = ProduceResponse(responses=[])
+    targets: list[_Target] = []
+    sent: list[memoryview] = []
+    found = 0
+    try:
+        for topic in request.topic_data:
+            parts: list[PartitionProduceResponse] = []
+            for begin in range(0, max(len(topic.partition_data), 1), _FOUND_AT_ONCE):
+                some = topic.partition_data[begin : begin + _FOUND_AT_ONCE]
+                piece = TopicProduceData(name=topic.name, topic_id=topic.topic_id, partition_data=some)
+                told = ProduceResponse(responses=[])
+                found |= _find(context, call, request, [piece], told, targets, sent)
+                parts += told.responses[0].partition_responses
+                now = yield
+            response.responses.append(
+                TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=parts)
+            )
+        if found or request.transactional_id is not None:
+            return _check(context, call, request, response, targets, sent, found, now)
+        steps = _append_in_steps(context, call, request.acks, request.timeout_ms, response, targets, sent)
+        return (yield from steps)
+    finally:
+        context.jobs.let_go(held_bytes)
+
+
+def _find(
+    context: Context,
+    call: Call,
+    request: ProduceRequest,
+    topics: list[TopicProduceData],
+    response: ProduceResponse,
+    targets: list[_Target],
+    sent: list[memoryview],
+) -> int:
+    """Find the targets of the batches, or refuse them in the response. Returns what keeps the batches from
+    being appended at once, as bits.
+    """
+    found = 0
+    for topic in topics:
         name, refused = _topic_of(context, call, topic, request)
         parts: list[PartitionProduceResponse] = []
         response.responses.append(
@@ -100,23 +169,39 @@ def produce(context: Context, call: Call, request: ProduceRequest, now: Instant)
                 targets.append((partition, part))
                 records: memoryview = data.records  # type: ignore[assignment]  # else there were no partition for it
                 sent.append(records)
-                if is_walked_only:
-                    is_walked_only = partition.keeps_codec and not (
-                        len(records) > _ATTRIBUTES_AT
-                        and records[_ATTRIBUTES_AT] & _CODEC_BITS  # as `_is_compressed`
-                    )
+                if not partition.keeps_codec or (
+                    len(records) > _ATTRIBUTES_AT
+                    and records[_ATTRIBUTES_AT] & _CODEC_BITS  # as `_is_compressed`
+                ):
+                    found |= _TO_CHECK
             else:
                 call.has_error = True
-                is_unauthorized = is_unauthorized or part.error_code is _UNAUTHORIZED
-                is_elsewhere = is_elsewhere or part.current_leader is not None
-    if is_elsewhere:
+                if part.error_code is _UNAUTHORIZED:
+                    found |= _NOT_AUTHORIZED
+                if part.current_leader is not None:
+                    found |= _ELSEWHERE
+    return found
+
+
+def _check(
+    context: Context,
+    call: Call,
+    request: ProduceRequest,
+    response: ProduceResponse,
+    targets: list[_Target],
+    sent: list[memoryview],
+    found: int,
+    now: Instant,
+) -> Answer:
+    """Check the batches, then append them."""
+    if found & _ELSEWHERE:
         _name_leaders(context, call, response, ())
     if request.transactional_id is not None:
         return _verify(context, call, request, response, targets, sent, now)
-    if is_unauthorized:
+    if found & _NOT_AUTHORIZED:
         refuse_all(response, _UNAUTHORIZED)
         targets, sent = [], []
-    batches = sent if is_walked_only else _check_at_once(targets, sent, now)
+    batches = _check_at_once(targets, sent, now) if found & _TO_CHECK else sent
     if batches is not None:
         return _append_all(context, call, request.acks, request.timeout_ms, response, targets, batches, now)
     return _check_in_job(
@@ -153,7 +238,7 @@ def _verify(
     targets: list[_Target],
     sent: list[memoryview],
     now: Instant,
-) -> ProduceResponse | Parked:
+) -> Answer:
     """Check and append, once the coordinator has verified the partitions where the batches open a
     transaction.
     """
@@ -161,7 +246,7 @@ def _verify(
 
     def go_on(
         targets: list[_Target], batches: Sequence[memoryview | bytearray], proofs: Proofs, now: Instant
-    ) -> ProduceResponse | Parked:
+    ) -> Answer:
         checked = _check_at_once(targets, batches, now)
         if checked is not None:
             return _append_all(context, call, acks, timeout_ms, response, targets, checked, now, proofs)
@@ -179,6 +264,8 @@ def _check_at_once(
     targets: list[_Target], sent: Sequence[memoryview | bytearray], now: Instant
 ) -> Sequence[Sent | RecordsRefused] | None:
     """Check the batches that must be decompressed or compressed; None if that takes too long for the loop."""
+    if len(targets) > _FEW:
+        return None
     left = INLINE_BYTES_MAX
     batches: list[Sent | RecordsRefused] | None = None
     for index, (partition, _) in enumerate(targets):
@@ -272,9 +359,7 @@ def _check_in_job(
 ) -> Parked:
     """Check in a job, and append when it is done."""
 
-    def checked(
-        batches: list[Checked | RecordsRefused] | StorageError, then: Instant
-    ) -> ProduceResponse | Parked:
+    def checked(batches: list[Checked | RecordsRefused] | StorageError, then: Instant) -> Answer:
         assert not isinstance(batches, StorageError), "validation reads no disk"
         return _append_all(context, call, acks, timeout_ms, response, targets, batches, then, proofs)
 
@@ -303,28 +388,60 @@ def _append_all(
     batches: Sequence[Sent | RecordsRefused],
     now: Instant,
     proofs: Proofs = NO_PROOFS,
-) -> ProduceResponse | Parked:
-    """Append each batch that is not refused."""
-    waiting: list[_Share] = []
-    has_failed = False
-    for index, (partition, part) in enumerate(targets):
+    begin: int = 0,
+    waiting: "Iterable[_Share]" = (),
+) -> Answer:
+    """Append each batch that is not refused, from that of index `begin` on; those before it are appended, and
+    their shares are `waiting`.
+    """
+    if len(targets) - begin > _FEW:
+        steps = _append_in_steps(context, call, acks, timeout_ms, response, targets, batches, proofs)
+        return context.slices.begin(call, steps, now)
+    shares = list(waiting)
+    may_have_failed = len(shares) < begin
+    for index in range(begin, len(targets)):
+        partition, part = targets[index]
         share = _append(
             context, call, partition, batches[index], part, acks, now, proofs.get(index) if proofs else None
         )
         if share is not None:
-            waiting.append(share)
+            shares.append(share)
         elif part.error_code:
-            has_failed = True
-    if has_failed:
+            may_have_failed = True
+    if may_have_failed and any(part.error_code for _, part in targets):
         call.has_error = True
         _name_leaders(context, call, response, targets)
     if acks == 0:
         if any(part.error_code for topic in response.responses for part in topic.partition_responses):
             context.disconnect(call.session, "a produce without acknowledgement failed")
         return Parked.SILENT
-    if not waiting:
+    if not shares:
         return response
-    return _park(context, call, response, waiting, timeout_ms, now)
+    return _park(context, call, response, shares, timeout_ms, now)
+
+
+def _append_in_steps(
+    context: Context,
+    call: Call,
+    acks: int,
+    timeout_ms: int,
+    response: ProduceResponse,
+    targets: list[_Target],
+    batches: Sequence[Sent | RecordsRefused],
+    proofs: Proofs = NO_PROOFS,
+) -> AnsweredInSteps:
+    """As `_append_all`, for many partitions."""
+    shares: list[_Share] = []
+    for index, (partition, part) in enumerate(targets):
+        now = yield
+        share = _append(context, call, partition, batches[index], part, acks, now, proofs.get(index))
+        if share is not None:
+            shares.append(share)
+    now = yield
+    appended = len(targets)
+    return _append_all(
+        context, call, acks, timeout_ms, response, targets, batches, now, proofs, appended, shares
+    )
 
 
 def _append(
@@ -447,7 +564,7 @@ def _park(
     shares: list[_Share],
     timeout_ms: int,
     now: Instant,
-) -> ProduceResponse | Parked:
+) -> Answer:
     whole = _ParkedProduce(context, call, response, shares)
     is_alone = True
     for share in shares:

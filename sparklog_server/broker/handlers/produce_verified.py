@@ -21,7 +21,7 @@ from sparklog.wire.messages.produce import (
 )
 from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
-from sparklog_server.broker.session import Call, Parked
+from sparklog_server.broker.session import Answer, Call, Parked
 from sparklog_server.broker.transaction_verification import (
     Codes,
     TransactionVerification,
@@ -50,7 +50,7 @@ Target = tuple[Partition, PartitionProduceResponse]
 Proofs = Mapping[int, Verification]
 """By the place of a target, the guard that lets its batch open a transaction."""
 NO_PROOFS: Proofs = {}
-GoOn = Callable[[list[Target], Sequence[memoryview | bytearray], Proofs, Instant], ProduceResponse | Parked]
+GoOn = Callable[[list[Target], Sequence[memoryview | bytearray], Proofs, Instant], Answer]
 
 
 def refuse_all(response: ProduceResponse, code: ErrorCode) -> None:
@@ -71,7 +71,7 @@ def may_write_transactions(context: Context, call: Call, request: ProduceRequest
     ) or context.allow(call, Operation.WRITE, Resource.TRANSACTIONAL_ID, request.transactional_id or "")
 
 
-def refused_produce(context: Context, call: Call, request: ProduceRequest) -> ProduceResponse | Parked:
+def refused_produce(context: Context, call: Call, request: ProduceRequest) -> Answer:
     """The answer to a request whose transactional id is not authorized."""
     if request.acks == 0:
         context.disconnect(call.session, "a produce without acknowledgement failed")
@@ -103,7 +103,7 @@ def verify(
     sent: Sequence[memoryview],
     go_on: GoOn,
     now: Instant,
-) -> ProduceResponse | Parked:
+) -> Answer:
     """Verify the batches of a transaction, then append the verified ones."""
     producers = {_producer_of(records)[:2]: None for records in sent if _is_transactional(records)}
     if not producers:
@@ -144,7 +144,7 @@ def verify(
     # A waiting request must not hold the receive buffer, which the next read fills.
     copies = [bytearray(records) for records in records_kept]
 
-    def finish(codes: Codes, then: Instant) -> ProduceResponse | Parked:
+    def finish(codes: Codes, then: Instant) -> Answer:
         left = [
             index
             for index in range(len(kept))

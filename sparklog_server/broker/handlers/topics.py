@@ -30,7 +30,7 @@ from sparklog.wire.messages.delete_topics import (
 from sparklog_server.broker.administration import refusal_of_late
 from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import Context
-from sparklog_server.broker.session import Call, Parked
+from sparklog_server.broker.session import AnsweredInSteps, Call, InSteps
 from sparklog_server.controller.topics import PARTITIONS_PER_REQUEST_MAX
 from sparklog_server.metadata.entries import TopicImage
 from sparklog_server.replica.disks import has_room
@@ -81,7 +81,7 @@ class _Charges:
 
 def create_topics(
     context: Context, call: Call, request: CreateTopicsRequest, now: Instant
-) -> CreateTopicsResponse | Parked:
+) -> AnsweredInSteps:
     """Create topics, each with its own result (KIP-4)."""
     repeated = _repeated(topic.name for topic in request.topics)
     refused = [
@@ -92,6 +92,7 @@ def create_topics(
     if not context.may(call, Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME):
         allowed = []
         for topic in request.topics:
+            now = yield
             if context.allow(call, Operation.CREATE, Resource.TOPIC, topic.name):
                 allowed.append(topic)
             else:
@@ -127,9 +128,10 @@ def create_topics(
                 )
         request.topics = admitted
 
-    def completed(reply: CreateTopicsResponse) -> CreateTopicsResponse:
+    def completed(reply: CreateTopicsResponse) -> InSteps[CreateTopicsResponse]:
         charges.settle(reply.topics)
         for topic in reply.topics:
+            yield
             if not topic.error_code and not context.may(
                 call, Operation.DESCRIBE_CONFIGS, Resource.TOPIC, topic.name
             ):
@@ -141,15 +143,15 @@ def create_topics(
         return CreateTopicsResponse(topics=refused)
     late = refusal_of_late(request)
     if late is not None:
-        return completed(cast("CreateTopicsResponse", late))
+        return (yield from completed(cast("CreateTopicsResponse", late)))
     return context.propose_for(call, request, CreateTopicsResponse, completed, now)
 
 
-def _repeated(names: Iterable[str]) -> list[str]:
+def _repeated(names: Iterable[str]) -> dict[str, None]:
     """The names that occur more than once. They are refused here, whether or not the caller may use them, and
     never reach the controller: nothing that was not authorized does.
     """
-    return [name for name, count in Counter(names).items() if count > 1]
+    return {name: None for name, count in Counter(names).items() if count > 1}
 
 
 def _hide_configs(topic: CreatableTopicResult) -> None:
@@ -160,7 +162,7 @@ def _hide_configs(topic: CreatableTopicResult) -> None:
 
 def delete_topics(
     context: Context, call: Call, request: DeleteTopicsRequest, now: Instant
-) -> DeleteTopicsResponse | Parked:
+) -> AnsweredInSteps:
     """Delete topics by name, or by id since version 6."""
     refused: list[DeletableTopicResult] = []
     is_enabled = context.settings.delete_topic_enable
@@ -204,9 +206,17 @@ def delete_topics(
             )
         return code is ErrorCode.NONE
 
-    request.topic_names = [name for name in request.topic_names if may_delete(name, ZERO_UUID)]
-    states: list[DeleteTopicState] = request.topics
-    request.topics = [state for state in states if may_delete(state.name, state.topic_id)]
+    names: list[str] = []
+    for name in request.topic_names:
+        now = yield
+        if may_delete(name, ZERO_UUID):
+            names.append(name)
+    states: list[DeleteTopicState] = []
+    for state in request.topics:
+        now = yield
+        if may_delete(state.name, state.topic_id):
+            states.append(state)
+    request.topic_names, request.topics = names, states
 
     def completed(reply: DeleteTopicsResponse) -> DeleteTopicsResponse:
         charges.settle(reply.responses)
@@ -232,7 +242,7 @@ def _may_delete(context: Context, call: Call, name: str | None, topic: TopicImag
 
 def create_partitions(
     context: Context, call: Call, request: CreatePartitionsRequest, now: Instant
-) -> CreatePartitionsResponse | Parked:
+) -> AnsweredInSteps:
     """Add partitions to topics; the count only grows."""
     repeated = _repeated(topic.name for topic in request.topics)
     refused = [
@@ -245,6 +255,7 @@ def create_partitions(
     charges = _Charges(context, call, now, strict_since=_STRICT_GROW_SINCE)
     is_roomy = has_room(context.partitions.directories, now)
     for topic in request.topics:
+        now = yield
         if topic.name in repeated:
             continue
         known = context.image.topics_by_name.get(topic.name) if context.quotas.is_set else None

@@ -6,6 +6,7 @@ its place.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import cast
 
 from sparklog.errors import ErrorCode
@@ -28,7 +29,8 @@ from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resour
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.coordinator_requests import Refusal, ask_shard, gather
 from sparklog_server.broker.handlers.coordinators import make_topic
-from sparklog_server.broker.session import Call, Parked
+from sparklog_server.broker.handlers.patterns import with_pattern
+from sparklog_server.broker.session import Answer, AnsweredInSteps, Call, InSteps, Parked
 from sparklog_server.broker.transaction_coordinator import is_there
 from sparklog_server.coordinator.placement import INTERNAL_TOPICS, OFFSETS_TOPIC
 from sparklog_server.coordinator.txn.answers import listed, partitions_of, refused_add, told
@@ -42,7 +44,7 @@ _FENCED_SINCE = 2
 
 def add_partitions_to_txn(
     context: Context, call: Call, request: AddPartitionsToTxnRequest, now: Instant
-) -> Message | Parked:
+) -> AnsweredInSteps:
     """Add partitions to a transaction, or verify them; all of a transaction's, or none."""
     is_from_broker = call.version >= _BROKERS_SINCE
     if is_from_broker and not context.allow(call, Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME):
@@ -57,7 +59,8 @@ def add_partitions_to_txn(
     refused: list[Message] = []
     asked: list[tuple[int | None, Message, Refusal]] = []
     for one in transactions:
-        refusal = _why_not(context, call, one, is_from_broker=is_from_broker)
+        now = yield
+        refusal = yield from _why_not(context, call, one, is_from_broker=is_from_broker)
         if refusal is not None:
             refused.append(refusal)
         else:
@@ -100,7 +103,7 @@ def _refusal_of(asked: AddPartitionsToTxnTransaction) -> Refusal:
 
 def _why_not(
     context: Context, call: Call, asked: AddPartitionsToTxnTransaction, *, is_from_broker: bool
-) -> Message | None:
+) -> InSteps[Message | None]:
     """The response for a transaction with an unauthorized or unknown partition: that refuses all its
     partitions.
     """
@@ -111,6 +114,7 @@ def _why_not(
         return refused_add(asked, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     codes: dict[TopicPartition, ErrorCode] = {}
     for partition in sorted(partitions_of(asked)):
+        yield
         topic = partition.topic
         is_clients_own = topic not in INTERNAL_TOPICS and context.allow(
             call, Operation.WRITE, Resource.TOPIC, topic
@@ -187,11 +191,12 @@ def _known(call: Call, code: int) -> int:
 
 def describe_transactions(
     context: Context, call: Call, request: DescribeTransactionsRequest, now: Instant
-) -> Message | Parked:
+) -> AnsweredInSteps:
     """State and partitions of transactions, without topics that the caller may not see (KIP-664)."""
     refused: list[TransactionState] = []
     asked: list[tuple[int | None, Message, Refusal]] = []
     for one in dict.fromkeys(request.transactional_ids):
+        now = yield
         if not context.allow(call, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, one):
             refused.append(
                 TransactionState(
@@ -202,7 +207,7 @@ def describe_transactions(
             command = DescribeTransactionsRequest(transactional_ids=[one])
             asked.append((context.transactions.shards.shard_of(one), command, _undescribed(one)))
 
-    def whole(parts: list[Message]) -> Message:
+    def whole(parts: list[Message]) -> InSteps[Message]:
         states = [
             *refused,
             *(
@@ -212,11 +217,13 @@ def describe_transactions(
             ),
         ]
         for state in states:
-            state.topics = [
-                one
-                for one in state.topics
-                if context.may(call, Operation.DESCRIBE, Resource.TOPIC, one.topic)
-            ]
+            seen = []
+            for one in state.topics:
+                if context.may(call, Operation.DESCRIBE, Resource.TOPIC, one.topic):
+                    seen.append(one)
+                yield
+            state.topics = seen
+            yield
         return DescribeTransactionsResponse(transaction_states=states)
 
     return gather(context, call, asked, whole, now, context.transactions.shards)
@@ -230,28 +237,35 @@ def _undescribed(transactional_id: str) -> Callable[[ErrorCode], Message]:
     return refusal
 
 
-def list_transactions(
-    context: Context, call: Call, request: ListTransactionsRequest, now: Instant
-) -> Message | Parked:
+def list_transactions(context: Context, call: Call, request: ListTransactionsRequest, now: Instant) -> Answer:
     """Every transaction that passes the filters and that the caller may see (KIP-664, KIP-994, KIP-1152)."""
+
+    def refused(reason: Refused) -> Message:
+        return ListTransactionsResponse(error_code=reason.code)
+
+    pattern = request.transactional_id_pattern
+    return with_pattern(context, call, pattern, partial(_listed, context, call, request), refused, now)
+
+
+def _listed(context: Context, call: Call, request: ListTransactionsRequest, now: Instant) -> Answer:
     try:
         nothing = listed(request, {}, now)
     except Refused as refused:
         return ListTransactionsResponse(error_code=refused.code)
     shards = context.transactions.shards
 
-    def whole(parts: list[Message]) -> Message:
+    def whole(parts: list[Message]) -> InSteps[Message]:
         # Transactions of a shard that moved to another broker are left out: that broker lists them.
         codes = [part.error_code for part in cast(list[ListTransactionsResponse], parts)]
         error = next((code for code in codes if code not in (ErrorCode.NONE, ErrorCode.NOT_COORDINATOR)), 0)
         found = [
             state for part in cast(list[ListTransactionsResponse], parts) for state in part.transaction_states
         ]
-        seen = [
-            one
-            for one in found
-            if context.may(call, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, one.transactional_id)
-        ]
+        seen = []
+        for one in found:
+            if context.may(call, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, one.transactional_id):
+                seen.append(one)
+            yield
         return ListTransactionsResponse(
             error_code=error,
             unknown_state_filters=nothing.unknown_state_filters,

@@ -21,7 +21,7 @@ from sparklog_server.broker.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.coordinator_requests import ask_shard
 from sparklog_server.broker.handlers.committed_topics import CommittedTopics
-from sparklog_server.broker.session import Call, Parked
+from sparklog_server.broker.session import AnsweredInSteps, Call, Parked
 from sparklog_server.broker.transaction_verification import (
     Codes,
     TransactionVerification,
@@ -46,18 +46,17 @@ _AS_UNAVAILABLE = (
 
 def txn_offset_commit(
     context: Context, call: Call, request: TxnOffsetCommitRequest, now: Instant
-) -> Message | Parked:
+) -> AnsweredInSteps:
     """Store offsets of a group within a transaction; unknown and unauthorized topics are refused each by
     itself.
     """
-    if not context.allow(call, Operation.WRITE, Resource.TRANSACTIONAL_ID, request.transactional_id):
-        return refused_txn_commit(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    if not context.allow(call, Operation.READ, Resource.GROUP, request.group_id):
-        return refused_txn_commit(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    topics = CommittedTopics(
+    refusal = _refusal_of_whole(context, call, request)
+    topics: CommittedTopics[TxnOffsetCommitRequestTopic, TxnOffsetCommitResponseTopic] = CommittedTopics()
+    now = yield from topics.sort_out(
+        now,
         context.image,
         request.topics,
-        check=lambda topic: _topic_error(context, call, topic.name),
+        check=lambda topic: refusal or _topic_error(context, call, topic.name),
         keep=lambda topic, kept: TxnOffsetCommitRequestTopic(name=topic.name, partitions=kept),
         refuse=_refused_topic,
     )
@@ -78,6 +77,15 @@ def txn_offset_commit(
         topics=list(topics.accepted.values()),
     )
     return _Commit(context, call, part, finish).begin(now)
+
+
+def _refusal_of_whole(context: Context, call: Call, request: TxnOffsetCommitRequest) -> ErrorCode:
+    """The error of every partition; NONE if the caller may commit offsets of this group."""
+    if not context.allow(call, Operation.WRITE, Resource.TRANSACTIONAL_ID, request.transactional_id):
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if not context.allow(call, Operation.READ, Resource.GROUP, request.group_id):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    return ErrorCode.NONE
 
 
 def _refused_topic(

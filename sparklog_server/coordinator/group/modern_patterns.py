@@ -18,7 +18,7 @@ from .group_config import GroupConfig
 from .modern import ModernGroup
 from .modern_change import Change
 from .modern_soft import GroupSoft
-from .subscriptions import Describable, Pattern, Resolution, Resolved
+from .subscriptions import Describable, Resolution, Resolved, compiled
 
 _REFRESH_MIN_MS = 10_000
 """The shortest interval between resolutions of a group's patterns against new topics, as in Kafka."""
@@ -65,7 +65,7 @@ class Patterns:
                 change.forget_pattern(old)
                 del wanted[old]
             if new and not group.subscribers_of(new):
-                Pattern(new)
+                compiled(new)
                 wanted[new] = None
             elif not new or new in group.resolved:
                 change.bumps_epoch = True

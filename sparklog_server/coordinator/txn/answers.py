@@ -19,7 +19,7 @@ from sparklog.wire.messages.describe_transactions import (
 )
 from sparklog.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from sparklog.wire.messages.list_transactions import TransactionState as ListedState
-from sparklog_server.coordinator.group.subscriptions import Pattern
+from sparklog_server.coordinator.group.subscriptions import compiled
 
 from .states import ENDING, NAMES, Transaction
 from .waits import Completions
@@ -115,7 +115,7 @@ def listed(
     """
     known = {name: state for state, name in NAMES.items()}
     states = [known[name] for name in request.state_filters if name in known]
-    pattern = Pattern(request.transactional_id_pattern) if request.transactional_id_pattern else None
+    pattern = compiled(request.transactional_id_pattern) if request.transactional_id_pattern else None
     producer_ids = frozenset(request.producer_id_filters)
     found = [
         ListedState(transactional_id, transaction.producer_id, NAMES[transaction.state])
