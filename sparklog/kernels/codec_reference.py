@@ -28,8 +28,8 @@ ALLOWANCE_MAX = 248 << 20
 REQUEST_ALLOWANCE_MAX = 24 << 20
 """The allowance of `decode_prefix`, which decodes requests of clients."""
 REQUEST_ELEMENTS_MAX = 50_000
-"""The elements of all arrays of one request: decoding them takes 15 ms, and a request may name 20 000 partitions,
-each in a topic of its own.
+"""The elements of all arrays of one request: decoding them takes 15 ms, and a request may name 20 000
+partitions, each in a topic of its own.
 """
 STRING_BYTES_MAX = 0x7FFF
 FIELDS_MAX = 64
@@ -166,9 +166,7 @@ def decode(program: Program, buffer: Any) -> Any:
 
 def decode_prefix(program: Program, buffer: Any) -> tuple[Any, int]:
     """The message at the start of the buffer, and the position after it."""
-    return _decoded(
-        program, buffer, REQUEST_ALLOWANCE_MAX, REQUEST_UNKNOWN_TAGS_MAX, REQUEST_ELEMENTS_MAX
-    )
+    return _decoded(program, buffer, REQUEST_ALLOWANCE_MAX, REQUEST_UNKNOWN_TAGS_MAX, REQUEST_ELEMENTS_MAX)
 
 
 def _decoded(

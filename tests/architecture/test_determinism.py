@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 
-from tests.architecture.source_tree import PROJECT, Module, modules
+from tests.architecture.source_tree import Module, modules
 from tests.architecture.test_layers import MAY_TOUCH_THE_WORLD, lies_in
 from tests.architecture.unordered import Annotated, annotated_sets, leaks
 
@@ -16,11 +16,6 @@ from tests.architecture.unordered import Annotated, annotated_sets, leaks
 # the rules of the core.
 OUTSIDE = MAY_TOUCH_THE_WORLD - {"sparklog_server.simulation"}
 
-LINES_MAX = 500
-LONGER_FOR_A_REASON = {
-    "sparklog_server/log/partition_log.py": "each of its methods keeps the same invariants of one log, over state that is not shared",  # noqa: E501
-    "docs/limits.py": "it is a list of limits, which readers look up by its headings",
-}
 
 CHANGING_METHODS = {
     *(
@@ -109,22 +104,6 @@ def changes_something(node: ast.AST) -> bool:
         case ast.Call(func=ast.Attribute(attr=name)):
             return name in CHANGING_METHODS
     return False
-
-
-def test_a_file_that_grows_past_five_hundred_lines_is_split() -> None:
-    rooms = ("sparklog", "sparklog_server", "pyspark_sparklog", "tests", "benchmarks", "examples", "docs")
-    sources = [
-        path
-        for room in rooms
-        for pattern in ("*.py", "*.pyx", "*.pxi")
-        for path in sorted((PROJECT / room).rglob(pattern))
-    ]
-    lengths = {str(path.relative_to(PROJECT)): path.read_text().count("\n") for path in sources}
-    assert {
-        name: count
-        for name, count in lengths.items()
-        if count > LINES_MAX and name not in LONGER_FOR_A_REASON
-    } == {}
 
 
 LEAKING = {

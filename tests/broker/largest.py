@@ -10,7 +10,19 @@ from typing import NamedTuple
 from sparklog.errors import DecodeError
 from sparklog.wire.api_keys import API_BY_KEY, Api
 from sparklog.wire.codec import decode_request, encode
-from sparklog.wire.schema import BOOL, BYTES, FLOAT64, RECORDS, STRING, UUID, Field, Message, fields
+from sparklog.wire.schema import (
+    BOOL,
+    BYTES,
+    FLOAT64,
+    INT32,
+    INT64,
+    RECORDS,
+    STRING,
+    UUID,
+    Field,
+    Message,
+    fields,
+)
 from sparklog_server.broker.dispatch import SERVED
 
 FRAME_BYTES_MAX = 8 << 20
@@ -145,7 +157,7 @@ class _Maker:
         if kind is FLOAT64:
             return 1.0
         if field.name in _SERIAL or (field.is_array and field.name not in _NUMBERS):
-            return index
+            return index if kind in (INT32, INT64) else index % 100
         return _NUMBERS.get(field.name, field.default)
 
     def _named(self, path: tuple[str, ...]) -> bool:
