@@ -49,7 +49,7 @@ from sparklog_server.replica.unavailable import PartitionUnavailable
 
 _FEW: Final = 128
 """The number of partitions that are appended in one turn; a request with more is served in steps."""
-_FOUND_AT_ONCE: Final = 16
+_FOUND_AT_ONCE: Final = 4
 _ELSEWHERE: Final = 1
 """Another broker leads a partition."""
 _NOT_AUTHORIZED: Final = 2
