@@ -2,7 +2,7 @@
 calls that park, propose and disconnect.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from sparklog.model import Instant, Micros, NodeId, Uuid, earlier
@@ -215,15 +215,32 @@ class Context:
         On a listener of controllers the caller is another node: this node decides, or answers NOT_CONTROLLER.
         """
 
+        return self.propose_each_for(call, (command,), reply_type, lambda replies: answer_of(replies[0]), now)
+
+    def propose_each_for(
+        self,
+        call: Call,
+        commands: Iterable[Message],
+        reply_type: type[_Reply],
+        answer_of: Callable[[list[_Reply]], Message | AnsweredInSteps],
+        now: Instant,
+    ) -> Parked:
+        """As `propose_for`, for a request in parts: each is decided when the one before it is committed."""
+        rest, replies = iter(commands), list[_Reply]()
+
         def decided(reply: _Reply, now: Instant) -> None:
+            replies.append(reply)
             if call.session.is_closing:
                 return
-            made = answer_of(reply)
+            if (command := next(rest, None)) is not None:
+                self.propose(command, reply_type, decided, now, call)
+                return
+            made = answer_of(replies)
             answer = self.slices.begin(call, made, now) if is_in_steps(made) else made
             if not isinstance(answer, Parked):
                 self._answer(call, answer, now)
 
-        self.propose(command, reply_type, decided, now, call)
+        self.propose(next(rest), reply_type, decided, now, call)
         return Parked.MUTING
 
     def refuse(self, call: Call, message: Message, reason: str, now: Instant) -> Parked:

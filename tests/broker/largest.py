@@ -24,8 +24,10 @@ from sparklog.wire.schema import (
     fields,
 )
 from sparklog_server.broker.dispatch import SERVED
+from sparklog_server.broker.requests import BEGIN_WITH_TOPICS, topic_count
 
 FRAME_BYTES_MAX = 8 << 20
+TOPICS_MAX = 20_000
 LONGEST = "x" * 32_760
 _ELEMENTS_MAX = 1 << 19
 _NUMBERS = {
@@ -164,10 +166,13 @@ class _Maker:
         return self.version < 12 and "topic_id" in path[-1]
 
 
-def fits(cls: type[Message], version: int, request: Message) -> bool:
+def fits(api: Api, version: int, request: Message) -> bool:
     """Whether the broker decodes it."""
+    cls = api.request()
     frame = b"".join(bytes(chunk) for chunk in encode(request, version))
     if len(frame) > FRAME_BYTES_MAX - 1024:
+        return False
+    if api.key in BEGIN_WITH_TOPICS and topic_count(api.key, version, memoryview(frame)) > TOPICS_MAX:
         return False
     try:
         decode_request(cls, version, frame)
@@ -183,11 +188,11 @@ def largest(api: Api, version: int, *, at_most: int = _ELEMENTS_MAX) -> Iterator
 
     def grown(shape: str, make: Callable[[int], Message]) -> Largest:
         few, many = 0, 2  # fits, does not
-        while many <= at_most and fits(cls, version, make(many)):
+        while many <= at_most and fits(api, version, make(many)):
             few, many = many, 2 * many
         while many - few > max(few // 16, 1):
             middle = (few + many) // 2
-            if fits(cls, version, make(middle)):
+            if fits(api, version, make(middle)):
                 few = middle
             else:
                 many = middle

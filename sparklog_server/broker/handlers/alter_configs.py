@@ -25,14 +25,15 @@ from sparklog_server.broker.handlers.configs import LISTED_TYPES, LOGGER_RESOURC
 from sparklog_server.broker.session import AnsweredInSteps, Call, InSteps, Parked
 from sparklog_server.config.layers import Layers
 from sparklog_server.config.settings import BrokerSettings
+from sparklog_server.controller.alterations import RECORDS_PER_REQUEST_MAX, altered, replacing
 from sparklog_server.controller.alterations import Operation as Change
-from sparklog_server.controller.alterations import altered, replacing
 from sparklog_server.disk.door import StorageError
 from sparklog_server.metadata.image import BROKER_RESOURCE
 from sparklog_server.outcome import Refused
 
 Result = tuple[int, str | None]
 ReplyT = TypeVar("ReplyT", bound=Message)
+_DECIDED_TOGETHER = 64
 
 
 def incremental_alter_configs(
@@ -140,18 +141,24 @@ class _Altering(Generic[ReplyT]):
         return found
 
     def _propose(self, now: Instant) -> ReplyT | Parked:
-        request, refused, propose = self._request, self._refused, self._context.propose_for
+        request, refused, propose = self._request, self._refused, self._context.propose_each_for
         # Any: of the request's own class, which mypy cannot relate to it.
         allowed: list[Any] = [one for index, one in enumerate(request.resources) if index not in refused]
         if not allowed:
             return self._response(_merged(refused, []))
-        command = type(request)(resources=allowed, validate_only=request.validate_only)
+        # The controller decides on each part in one turn. A request with too many entries is refused whole.
+        entries = sum([len(one.configs) for one in allowed])
+        together = _DECIDED_TOGETHER if entries <= RECORDS_PER_REQUEST_MAX else len(allowed)
+        commands = (
+            type(request)(resources=allowed[begin : begin + together], validate_only=request.validate_only)
+            for begin in range(0, len(allowed), together)
+        )
         if isinstance(request, AlterConfigsRequest):
-            return propose(self._call, command, AlterConfigsResponse, self._completed, now)
-        return propose(self._call, command, IncrementalAlterConfigsResponse, self._completed, now)
+            return propose(self._call, commands, AlterConfigsResponse, self._completed, now)
+        return propose(self._call, commands, IncrementalAlterConfigsResponse, self._completed, now)
 
-    def _completed(self, reply: IncrementalAlterConfigsResponse | AlterConfigsResponse) -> ReplyT:
-        decided = [(one.error_code, one.error_message) for one in reply.responses]
+    def _completed(self, replies: Sequence[IncrementalAlterConfigsResponse | AlterConfigsResponse]) -> ReplyT:
+        decided = [(one.error_code, one.error_message) for reply in replies for one in reply.responses]
         return self._response(_merged(self._refused, decided))
 
 

@@ -6,7 +6,7 @@ handler adds the results of the others.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import cast
 
 from sparklog.errors import ErrorCode
@@ -17,6 +17,7 @@ from sparklog.wire.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 from sparklog.wire.messages.create_topics import (
+    CreatableTopic,
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
@@ -40,6 +41,7 @@ _NO_ROOM_MESSAGE = (
     "The disks of the data directories are full up to their reserve (sparklog.disk.reserve.bytes)."
 )
 _REPEATED_MESSAGE = "Duplicate topic name."
+_DECIDED_TOGETHER = 64
 _STRICT_CREATE_SINCE = 6
 _STRICT_DELETE_SINCE = 5
 _STRICT_GROW_SINCE = 3
@@ -144,7 +146,27 @@ def create_topics(
     late = refusal_of_late(request)
     if late is not None:
         return (yield from completed(cast("CreateTopicsResponse", late)))
-    return context.propose_for(call, request, CreateTopicsResponse, completed, now)
+
+    def whole(replies: list[CreateTopicsResponse]) -> InSteps[CreateTopicsResponse]:
+        replies[0].topics = [topic for reply in replies for topic in reply.topics]
+        return completed(replies[0])
+
+    return context.propose_each_for(call, _parts(request), CreateTopicsResponse, whole, now)
+
+
+def _parts(request: CreateTopicsRequest) -> Iterator[CreateTopicsRequest]:
+    """The topics of a request, a few at a time: the controller decides on each part in one turn. One that
+    asks for more partitions than a request may is refused whole.
+    """
+    topics: list[CreatableTopic] = request.topics
+    partitions = sum(max(len(topic.assignments), topic.num_partitions, 1) for topic in topics)
+    together = _DECIDED_TOGETHER if partitions <= PARTITIONS_PER_REQUEST_MAX else len(topics)
+    for begin in range(0, max(len(topics), 1), max(together, 1)):
+        yield CreateTopicsRequest(
+            topics=topics[begin : begin + together],
+            timeout_ms=request.timeout_ms,
+            validate_only=request.validate_only,
+        )
 
 
 def _repeated(names: Iterable[str]) -> dict[str, None]:
