@@ -418,7 +418,7 @@ class Outbound:
         if batch.record_count == 1:
             refused = RecordTooLarge(
                 f"{batch.topic_partition}: a record of {len(batch.records)} bytes, with its batch header, is "
-                f"above max.message.bytes of the topic: {error}",
+                f"above max.message.bytes of the topic: {error.code.name} ({error.code.value})",
                 batch.topic_partition,
             )
             return self._returned(batch, refused, now, may_retry=False)

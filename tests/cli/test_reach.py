@@ -60,7 +60,10 @@ def test_a_broker_that_fails_is_no_loss_while_another_answers() -> None:
 
 
 def test_a_producer_whose_broker_goes_away_ends_with_the_reason(topic: str) -> None:
-    with sparklog.embedded() as broker, _started("produce", topic, broker.bootstrap_servers) as child:
+    with (
+        sparklog.embedded() as broker,
+        _started("produce", topic, broker.bootstrap_servers, "--create") as child,
+    ):
         assert child.stdin is not None
         assert child.stderr is not None
         child.stdin.write(b"one\n" * 50_000)

@@ -26,16 +26,16 @@ def with_pattern(
     if not pattern or len(pattern) <= PATTERN_CHARS_AT_ONCE:
         return then(now)
 
-    def job() -> Refused | None:
+    def job() -> tuple[Refused, ...]:
         try:
             compiled(pattern)
         except Refused as refused:
-            return without_frames(refused)
-        return None
+            return (without_frames(refused),)
+        return ()
 
-    def finished(result: Refused | StorageError | None, then_now: Instant) -> Answer:
-        assert not isinstance(result, StorageError), "the job reads no disk"
-        return then(then_now) if result is None else refusal(result)
+    def finished(reasons: tuple[Refused, ...] | StorageError, later: Instant) -> Answer:
+        assert not isinstance(reasons, StorageError), "the job reads no disk"
+        return refusal(*reasons) if reasons else then(later)
 
     context.jobs.run(call, job, finished)
     return Parked.MUTING

@@ -41,7 +41,7 @@ async def settings(ask: Ask) -> Response:
     ]
     return ask.page(
         "settings.html",
-        503 if problem else 200,
+        503 if problem else None,
         cluster=cluster,
         broker=broker.node_id,
         problem_text=problem,
