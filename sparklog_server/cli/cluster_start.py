@@ -75,7 +75,8 @@ def start(
 
     def run(loaded: Loaded, log: TraceLog, parent_pid: int) -> int:
         try:
-            return run_node(loaded.settings, loaded.warnings, log, parent_pid=parent_pid)
+            remedy = cluster.remedies[loaded.settings.node_id]
+            return run_node(loaded.settings, loaded.warnings, log, remedy=remedy, parent_pid=parent_pid)
         except REFUSALS as error:
             log.trace("refused", reason=refusal_text(error))
             return 1

@@ -143,6 +143,7 @@ def start(
             loaded.settings,
             loaded.warnings,
             TraceLog(sys.stderr),
+            remedy=_remedy(config),
             parent_pid=owner_pid,
             owned_directory=owned_directory,
             settings_file=_settings_file(
@@ -154,6 +155,19 @@ def start(
     finally:
         if console is not None:
             console.terminate()
+
+
+def _remedy(config: str | None) -> str:
+    """How the directories of this node are formatted; its assignments may be secret."""
+    import shlex
+
+    file = ["--config", config] if config is not None else []
+    command = shlex.join(["sparklog", "format", *file, "--cluster-id", "ID", "--no-initial-controllers"])
+    return (
+        f"run `{command}` with the --set, --data-dir and --node-id of this start (a controller of a new "
+        "cluster has --standalone or --initial-controllers in place of --no-initial-controllers), or start "
+        "the node with --join"
+    )
 
 
 def _settings_file(

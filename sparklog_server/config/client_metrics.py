@@ -36,18 +36,12 @@ def check_client_metrics(texts: Mapping[str, str]) -> int:
     """The interval in ms of a valid subscription, before bounds apply; raises SettingsError for an invalid
     one.
 
-    Invalid are a value that does not parse, an entry that is empty or repeated, and an invalid pattern.
+    Invalid are a value that does not parse and an invalid pattern.
     """
     for name, text in texts.items():
         value = CLIENT_METRICS_KEYS[name].parse(text)
-        if CLIENT_METRICS_KEYS[name].kind is not Kind.LIST:
-            continue
-        entries = cast(tuple[str, ...], value)
-        if len(set(entries)) != len(entries):
-            raise SettingsError(f"Configuration '{name}' values must not be duplicated.")
-        if "" in entries:
-            raise SettingsError(f"Configuration '{name}' values must not be empty.")
         if name == "match":
+            entries = cast(tuple[str, ...], value)
             if len(entries) > MATCHES_MAX:
                 raise SettingsError(
                     f"Configuration 'match' has {len(entries)} patterns; {MATCHES_MAX} are the most."

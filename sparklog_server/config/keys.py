@@ -59,7 +59,7 @@ class Synonym(msgspec.Struct, frozen=True):
 
 class Key(msgspec.Struct, frozen=True):
     """One setting: its name, allowed values and description. Bounds are closed; `choices` lists all allowed
-    words.
+    words. Entries of a list that `are_entries_free` may be empty and repeated.
     """
 
     name: str
@@ -72,6 +72,7 @@ class Key(msgspec.Struct, frozen=True):
     update: Update = Update.READ_ONLY
     synonyms: tuple[Synonym, ...] = ()
     has_effect: bool = True
+    are_entries_free: bool = False
 
     @property
     def is_sensitive(self) -> bool:
@@ -95,10 +96,12 @@ class Key(msgspec.Struct, frozen=True):
 
     def parse(self, text: str) -> Value:
         """The value of a text; raises SettingsError with the text of Kafka's ConfigException, which clients
-        show. A choice that a list repeats counts once (KIP-1161).
+        show. An entry that a list repeats counts once, and none is empty (KIP-1161).
         """
         value = _parse(self.name, self.kind, text)
-        if isinstance(value, tuple) and self.choices:
+        if isinstance(value, tuple) and not self.are_entries_free:
+            if "" in value:
+                raise invalid(self.name, text.strip(), "values must not be empty")
             value = tuple(dict.fromkeys(value))
         self.check(value)
         return value

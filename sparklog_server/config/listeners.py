@@ -136,7 +136,7 @@ def parse_protocol_map(text: str) -> dict[str, str]:
         if not colon or not name or protocol not in PROTOCOLS:
             raise invalid(
                 "listener.security.protocol.map",
-                entry,
+                entry or text,
                 f"each entry is NAME:PROTOCOL, the protocol one of {', '.join(PROTOCOLS)}",
             )
         if name in protocols:

@@ -41,7 +41,7 @@ def choice(name: str, broker_name: str, doc: str, choices: tuple[str, ...], kind
 
 
 def throttled(name: str, doc: str) -> Key:
-    return Key(name, Kind.LIST, doc)
+    return Key(name, Kind.LIST, doc, are_entries_free=True)
 
 
 def later(key: Key) -> Key:

@@ -9,8 +9,10 @@ node has served.
 """
 
 import os
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from sparklog.errors import SettingsError
@@ -26,7 +28,7 @@ from sparklog_server.log.identity import DirectoryRefused, encode_uuid, new_uuid
 CLUSTER_FILE: Final = "cluster.properties"
 NODES_MAX: Final = 16
 _HOST: Final = "127.0.0.1"
-_REPLICAS: Final = 3
+REPLICAS: Final = 3
 
 Reserve = Callable[[int], int]
 """Reserves a port of this machine, or a free one for 0, and returns it."""
@@ -37,6 +39,14 @@ class LocalCluster(NamedTuple):
 
     cluster_id: str
     nodes: tuple[Loaded, ...]
+    remedies: Mapping[int, str]
+    """By node id, what to do where a node lost its disk."""
+
+
+def remedy_of(cluster_id: str, *options: str) -> str:
+    """The remedy for a node that lost its disk: `sparklog format` with these options."""
+    command = shlex.join(["sparklog", "format", *options, "--cluster-id", cluster_id])
+    return f"if its disk is lost, run `{command}`; the next start fetches what the other nodes have"
 
 
 def check_base_port(base_port: int, count: int) -> None:
@@ -95,7 +105,19 @@ def open_cluster(
     )
     if kept is None:
         _format(disk, directory, cluster_id, controllers, nodes)
-    return LocalCluster(cluster_id, nodes)
+    # A voter with an empty directory has forgotten its votes: it returns as an observer, with a new directory
+    # id, where the others are a majority. With one or two voters, none of them can be missing.
+    quorum = ("--no-initial-controllers",) if count >= REPLICAS else ("--initial-controllers", controllers)
+    remedies = {
+        index + 1: remedy_of(
+            cluster_id,
+            *("--data-dir", str(Path(_data_directory(directory, index + 1)).absolute())),
+            *("--node-id", str(index + 1)),
+            *quorum,
+        )
+        for index in range(count)
+    }
+    return LocalCluster(cluster_id, nodes, remedies)
 
 
 def _kept(disk: Disk, directory: str) -> Mapping[str, str] | None:
@@ -121,13 +143,13 @@ def replication_defaults(count: int) -> list[str]:
     """The settings that the caller may change: with three nodes or more, every record is on three of them,
     and one may fail without an interruption.
     """
-    if count < _REPLICAS:
+    if count < REPLICAS:
         return []
     return [
-        f"default.replication.factor={_REPLICAS}",
+        f"default.replication.factor={REPLICAS}",
         "min.insync.replicas=2",
-        f"offsets.topic.replication.factor={_REPLICAS}",
-        f"transaction.state.log.replication.factor={_REPLICAS}",
+        f"offsets.topic.replication.factor={REPLICAS}",
+        f"transaction.state.log.replication.factor={REPLICAS}",
         "transaction.state.log.min.isr=2",
     ]
 
@@ -139,11 +161,15 @@ def _assignments(directory: str, node_id: int, port: int, controller_ports: Sequ
     return [
         f"node.id={node_id}",
         "process.roles=broker,controller",
-        f"log.dirs={directory}/node-{node_id}",
+        f"log.dirs={_data_directory(directory, node_id)}",
         f"listeners=PLAINTEXT://{_HOST}:{port},CONTROLLER://{_HOST}:{own}",
         "controller.listener.names=CONTROLLER",
         f"{BOOTSTRAP_KEY}={others}",
     ]
+
+
+def _data_directory(directory: str, node_id: int) -> str:
+    return f"{directory}/node-{node_id}"
 
 
 def _format(disk: Disk, directory: str, cluster_id: str, controllers: str, nodes: Sequence[Loaded]) -> None:

@@ -27,12 +27,14 @@ def run_node(
     warnings: Sequence[str],
     log: TraceLog,
     *,
+    remedy: str,
     parent_pid: int | None = None,
     owned_directory: str | None = None,
     settings_file: "SettingsFile | None" = None,
 ) -> int:
     """Run a node until it is stopped, or until the process `parent_pid` is gone; its exit code. SIGHUP has it
-    read `settings_file` again. Raises REFUSALS if it cannot start.
+    read `settings_file` again. `remedy` tells how a node of a cluster is formatted. Raises REFUSALS if it
+    cannot start.
     """
     prepare_process()
     log.is_json = settings.lines.format == "json"
@@ -47,7 +49,7 @@ def run_node(
         log.trace("descriptor-limit-low", limit=limit, files=shares.files, connections=shares.connections)
     disk = OsDisk(open_files_max=shares.files, boot_id=boot_id())
     if not settings.is_alone:
-        refuse_unformatted(disk, settings.metadata_log_dir)
+        refuse_unformatted(disk, settings.metadata_log_dir, remedy)
     server = Server(
         settings,
         disk,

@@ -38,7 +38,15 @@ from sparklog_server.log.identity import META_FILE, DirectoryRefused, encode_uui
 from sparklog_server.security.scram_arguments import parse_scram
 
 from .authority import OWN_NAMES, Authority, checked_host, joined_authorities, replace_file, write_file
-from .local_cluster import NODES_MAX, LocalCluster, Reserve, check_base_port, replication_defaults
+from .local_cluster import (
+    NODES_MAX,
+    REPLICAS,
+    LocalCluster,
+    Reserve,
+    check_base_port,
+    remedy_of,
+    replication_defaults,
+)
 
 AUTHORITY_FILE: Final = "ca.pem"
 AUTHORITY_KEY_FILE: Final = "ca-key.pem"
@@ -124,7 +132,16 @@ def open_secure(disk: Disk, directory: Path, assignments: Sequence[str] = ()) ->
     ids = [one.settings.node_id for one in nodes]
     if len(set(ids)) != len(ids):
         raise SettingsError(f"{directory}: two of the files node-<id>.properties have the same node.id")
-    return LocalCluster(_cluster_id(disk, nodes[0].settings.metadata_log_dir), tuple(nodes))
+    cluster_id = _cluster_id(disk, [one.settings.metadata_log_dir for one in nodes])
+    remedies = {
+        one.settings.node_id: remedy_of(
+            cluster_id, "--config", str(path.absolute()), "--no-initial-controllers"
+        )
+        if len(nodes) >= REPLICAS
+        else "mount or restore it: without it the controllers have no majority"
+        for path, one in zip(paths, loaded, strict=True)
+    }
+    return LocalCluster(cluster_id, tuple(nodes), remedies)
 
 
 def renew(directory: Path) -> list[Path]:
@@ -313,11 +330,18 @@ def _format(
         )
 
 
-def _cluster_id(disk: Disk, path: str) -> str:
-    content = disk.read(f"{path}/{META_FILE}")
-    if content is None:
-        raise DirectoryRefused(path, "the directory is not formatted; run `sparklog format`")
-    try:
-        return parse_properties(content).get("cluster.id", "")
-    except CheckpointCorrupt as error:
-        raise DirectoryRefused(path, f"{error}; restore the file from a copy") from error
+def _cluster_id(disk: Disk, paths: Sequence[str]) -> str:
+    """The cluster id in the first of these directories that is formatted."""
+    for path in paths:
+        content = disk.read(f"{path}/{META_FILE}")
+        if content is None:
+            continue
+        try:
+            return parse_properties(content).get("cluster.id", "")
+        except CheckpointCorrupt as error:
+            raise DirectoryRefused(path, f"{error}; restore the file from a copy") from error
+    raise DirectoryRefused(
+        paths[0],
+        "no node of the cluster is formatted: run `sparklog format --config FILE` for each, with the same "
+        "--cluster-id and --initial-controllers",
+    )

@@ -57,16 +57,22 @@ def data_in(disk: Disk, path: str) -> str | None:
     return next((f"the file {name}" for name in _SERVED_FILES if name in names), None)
 
 
-def refuse_unformatted(disk: Disk, path: str) -> None:
+def refuse_unformatted(disk: Disk, path: str, remedy: str) -> None:
     """Refuse to start a node of a cluster in a directory that names no cluster: it would take an id of its
-    own. Raises DirectoryRefused and StorageError.
+    own. `remedy` has the command that formats it, where it holds nothing. Raises DirectoryRefused and
+    StorageError.
     """
-    if disk.read(f"{path}/{META_FILE}") is None:
-        raise DirectoryRefused(
-            path,
-            "the directory is not formatted, and a node of a cluster does not choose the cluster's id: run "
-            "`sparklog format --cluster-id ID` with the settings of this node, or start it with --join",
-        )
+    if disk.read(f"{path}/{META_FILE}") is not None:
+        return
+    if has_metadata_log(disk, path):
+        refuse_what_was_lost(disk, path)
+    held = data_in(disk, path)
+    remains = f", and holds {held}, the rest of a lost disk: move {path} away" if held else ""
+    raise DirectoryRefused(
+        path,
+        f"the directory is not formatted{remains}, and a node of a cluster does not choose the cluster's id: "
+        f"{remedy}",
+    )
 
 
 def refuse_what_was_lost(disk: Disk, path: str) -> None:

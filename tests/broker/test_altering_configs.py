@@ -86,9 +86,30 @@ def test_entries_are_appended_to_a_list_and_subtracted_from_it_beginning_with_th
         assert value_of(world, client, TOPIC, "t", "cleanup.policy") == (expected, OF_TOPIC)
 
 
+def test_a_stored_list_that_repeats_an_entry_counts_it_once(world: World) -> None:
+    client = world.node.connect()
+    world.create(client, "t")
+    assert set_to(world, client, TOPIC, "t", cleanup_policy="compact,compact") == DONE
+    assert set_to(world, client, BROKER, "", log_cleanup_policy="compact,compact") == DONE
+    world.create(client, "u")
+    world.node.stop()
+    world.node.start()
+    world.settle()
+    client = world.node.connect()
+    assert value_of(world, client, BROKER, "", "log.cleanup.policy") == ("compact,compact", OF_CLUSTER)
+    assert value_of(world, client, TOPIC, "t", "cleanup.policy") == ("compact", OF_TOPIC)
+    assert value_of(world, client, TOPIC, "u", "cleanup.policy") == ("compact", OF_CLUSTER)
+    assert value_of(world, client, BROKER, "1", "log.cleanup.policy") == ("compact", OF_CLUSTER)
+
+
 @pytest.mark.parametrize(
     ("change", "code", "said"),
     [
+        (
+            ("cleanup.policy", SET, "compact,"),
+            ErrorCode.INVALID_CONFIG,
+            "Invalid value compact, for configuration cleanup.policy: values must not be empty",
+        ),
         (
             ("retention.m", SET, "1"),
             ErrorCode.INVALID_CONFIG,

@@ -84,10 +84,21 @@ def test_a_node_is_not_formatted_twice() -> None:
 
 def test_a_node_of_a_cluster_does_not_start_unformatted() -> None:
     disk = SimulatedDisk()
-    with pytest.raises(DirectoryRefused, match="run `sparklog format --cluster-id ID`"):
-        refuse_unformatted(disk, "/data")
+    with pytest.raises(DirectoryRefused, match=r"not formatted, and a node .* cluster's id: format it$"):
+        refuse_unformatted(disk, "/data", "format it")
     formatted(disk, BrokerSettings.of(NODE))
-    refuse_unformatted(disk, "/data")
+    refuse_unformatted(disk, "/data", "format it")
+
+
+def test_the_rest_of_a_lost_directory_is_moved_away_before_the_format() -> None:
+    disk = SimulatedDisk()
+    disk.make_directory("/data", "/data/orders-0")
+    with pytest.raises(DirectoryRefused, match=r"partition orders-0.*: move /data away, .*: format it$"):
+        refuse_unformatted(disk, "/data", "format it")
+    disk.make_directory("/data/__cluster_metadata-0")
+    disk.write("/data/__cluster_metadata-0/00000000000000000000.log", b"")
+    with pytest.raises(DirectoryRefused, match="run `sparklog log repair /data`"):
+        refuse_unformatted(disk, "/data", "format it")
 
 
 def test_a_directory_that_has_served_is_not_formatted() -> None:

@@ -3,11 +3,14 @@
 import pytest
 
 from sparklog.errors import SettingsError
+from sparklog_server.config.client_metrics import CLIENT_METRICS_KEYS
 from sparklog_server.config.describe import ConfigRow, Source, describe_broker, describe_topic
+from sparklog_server.config.keys import Key, Kind
 from sparklog_server.config.layers import Layers
-from sparklog_server.config.settings import BrokerSettings
+from sparklog_server.config.settings import BrokerSettings, broker_keys, key_of
 from sparklog_server.config.tls_settings import tls_of
-from sparklog_server.config.topic_settings import TopicSettings
+from sparklog_server.config.topic_settings import TopicSettings, topic_keys, topic_keys_of_broker
+from sparklog_server.config.without_effect import KEYS
 
 
 def of(**given: str) -> BrokerSettings:
@@ -94,7 +97,7 @@ def test_directories_are_those_of_log_dirs_or_else_of_log_dir() -> None:
     assert of(log_dir="/a", log_dirs="/b, /c").log_dirs == ("/b", "/c")
     assert of(log_dirs="/b,/c").metadata_log_dir == "/b"
     assert BrokerSettings.of({"metadata.log.dir": "/m"}).metadata_log_dir == "/m"
-    for wrong in ("/a,/a", "/a,,/b"):
+    for wrong in ("", "/a,,/b"):
         with pytest.raises(SettingsError, match=r"log\.dirs"):
             of(log_dirs=wrong)
 
@@ -119,9 +122,34 @@ def test_a_topic_overrides_what_the_broker_supplies() -> None:
     assert TopicSettings.of(defaults, {"internal.segment.bytes": "100"}).segment_bytes_effective == 100
 
 
-def test_a_choice_that_a_list_repeats_counts_once() -> None:
-    topic = TopicSettings.of(of().topics, {"cleanup.policy": "compact,compact, delete"})
-    assert topic.cleanup_policy == ("compact", "delete")
+def lists() -> dict[str, Key]:
+    """The keys of brokers, client metrics and topics that are lists, but for those of throttled replicas,
+    whose entries Kafka takes as they are.
+    """
+    names = (*broker_keys(), *topic_keys_of_broker(), *KEYS)
+    keys = [
+        *(key_of(name) for name in names),
+        *CLIENT_METRICS_KEYS.values(),
+        *(key for _, key in topic_keys().values()),
+    ]
+    return {key.name: key for key in keys if key.kind is Kind.LIST and not key.name.endswith("replicas")}
+
+
+@pytest.mark.parametrize("name", sorted(lists()))
+def test_an_entry_that_a_list_repeats_counts_once_and_none_is_empty(name: str) -> None:
+    key = lists()[name]
+    entry = key.choices[0] if key.choices else "x"
+    assert key.parse(f"{entry}, {entry}") == (entry,)
+    for text in (f"{entry},", f"{entry},,{entry}", ","):
+        with pytest.raises(SettingsError) as refused:
+            key.parse(text)
+        said = f"Invalid value {text} for configuration {name}: values must not be empty"
+        assert str(refused.value) == said
+
+
+def test_the_map_of_listeners_is_refused_with_its_empty_entry() -> None:
+    with pytest.raises(SettingsError, match="Invalid value IN:PLAINTEXT, for configuration"):
+        BrokerSettings.of({"listener.security.protocol.map": "IN:PLAINTEXT,"})
 
 
 def row(rows: list[ConfigRow], name: str) -> ConfigRow:

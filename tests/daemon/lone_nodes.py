@@ -21,7 +21,7 @@ def main() -> int:
     def run(loaded: Loaded, log: TraceLog, parent_pid: int) -> int:
         if str(loaded.settings.node_id) in failing:
             return 3
-        return run_node(loaded.settings, loaded.warnings, log, parent_pid=parent_pid)
+        return run_node(loaded.settings, loaded.warnings, log, remedy="", parent_pid=parent_pid)
 
     nodes = [
         load(

@@ -1,0 +1,62 @@
+"""A node of `sparklog cluster start` lost its disk: the command that its refusal names is run."""
+
+import re
+import select
+import shlex
+import shutil
+import signal
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from sparklog_server.cli.main import main
+from sparklog_server.daemon.local_cluster import open_cluster
+from sparklog_server.daemon.supervisor import Ports
+from sparklog_server.disk.os_disk import OsDisk
+from tests.daemon.broker_process import PATIENCE_S, BrokerProcess
+
+
+def local(directory: Path, count: int) -> list[str]:
+    """Format a cluster without files of settings; the options that start it."""
+    with closing(Ports()) as ports:
+        open_cluster(
+            OsDisk(), str(directory), count=count, base_port=0, assignments=(), reserve=ports.reserve
+        )
+    return ["--data-dir", str(directory), "--nodes", str(count), "--base-port", "0"]
+
+
+def secure(directory: Path, count: int) -> list[str]:
+    assert main(["init", "--secure", str(directory), "--nodes", str(count), "--base-port", "0"]) == 0
+    return ["--config-dir", str(directory)]
+
+
+def started(options: list[str]) -> BrokerProcess:
+    return BrokerProcess(*options, verb=("cluster", "start"))
+
+
+@pytest.mark.parametrize(
+    ("formatted", "count", "lost"),
+    [
+        pytest.param(local, 3, 1, id="three nodes"),
+        pytest.param(local, 2, 2, id="two nodes", marks=pytest.mark.long),
+        pytest.param(secure, 3, 1, id="with files", marks=pytest.mark.long),
+    ],
+)
+def test_a_node_that_lost_its_disk_names_the_command_that_brings_it_back(
+    formatted: Callable[[Path, int], list[str]], count: int, lost: int, tmp_path: Path
+) -> None:
+    options = formatted(tmp_path / "c", count)
+    shutil.rmtree(tmp_path / "c" / f"node-{lost}")
+    with started(options) as cluster:
+        code, out, err = cluster.end()
+    assert (code, out) == (1, "")
+    found = re.search(rf"^node-{lost} .* refused .*run `sparklog (format [^`]*)`", err, re.MULTILINE)
+    assert found is not None, err
+    assert main(shlex.split(found[1])) == 0
+    with started(options) as cluster:
+        readable, _, _ = select.select([cluster.stdout], [], [], PATIENCE_S)
+        line = cluster.stdout.readline() if readable else ""
+        _, _, err = cluster.end(signal.SIGTERM)
+    assert re.match(rf"ready cluster=\S+ nodes={count} ", line), err
