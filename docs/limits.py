@@ -15,7 +15,7 @@ from sparklog_server.broker import (
     request_spans,
     resolver,
 )
-from sparklog_server.broker.handlers import delegation_tokens
+from sparklog_server.broker.handlers import credentials, delegation_tokens
 from sparklog_server.config.layers import default_of
 from sparklog_server.config.settings import broker_keys
 from sparklog_server.controller import alterations, names, tokens, topics
@@ -203,6 +203,11 @@ REQUESTS = [
         "elements in all arrays of one request",
         "The connection is closed.",
         codec_reference.REQUEST_ELEMENTS_MAX,
+    ),
+    Limit(
+        "SCRAM credentials that one request changes",
+        "The connection is closed.",
+        credentials.CREDENTIALS_PER_REQUEST_MAX,
     ),
     Limit(
         "unknown tagged fields of one request",

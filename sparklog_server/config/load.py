@@ -11,7 +11,6 @@ import msgspec
 from sparklog.errors import SettingsError
 
 from .settings import BrokerSettings, key_of, nearest_broker_key
-from .units import in_unit_of
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -107,6 +106,8 @@ def _assignment(assignment: str) -> Entry:
     name, equals, text = assignment.partition("=")
     if not equals or not name.strip():
         raise SettingsError(f"a setting is given as key=value, not as {assignment!r}")
+    from .units import in_unit_of  # few starts have a --set
+
     return Entry(name.strip(), in_unit_of(name.strip(), text.strip()), "given by --set")
 
 
