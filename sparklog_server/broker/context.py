@@ -3,6 +3,7 @@ calls that park, propose and disconnect.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from sparklog.model import Instant, Micros, NodeId, Uuid, earlier
@@ -64,6 +65,28 @@ OWN_DISK_WAIT_MS = 30_000
 The timeout of a request bounds the wait for other replicas: in Kafka a partition with one replica completes
 whatever the timeout is.
 """
+
+
+_PART_PAUSE_MS = 1
+"""The pause between two parts of a request: a part without records is decided at once."""
+
+
+class _NextPart:
+    """The next part of a request, after a turn of other sessions."""
+
+    __slots__ = ("_propose", "call")
+
+    def __init__(self, call: Call, propose: Callable[[Instant], None]) -> None:
+        self.call = call
+        self._propose = propose
+
+    def expired(self, now: Instant) -> None:
+        """The pause is over."""
+        self.call.waiting = None
+        self._propose(now)
+
+    def abandoned(self) -> None:
+        """The client has closed the connection: the other parts are not proposed."""
 
 
 class _Refusal:
@@ -233,7 +256,8 @@ class Context:
             if call.session.is_closing:
                 return
             if (command := next(rest, None)) is not None:
-                self.propose(command, reply_type, decided, now, call)
+                propose = partial(self.propose, command, reply_type, decided, caller=call)
+                self.timers.park(_NextPart(call, propose), _PART_PAUSE_MS, now)
                 return
             made = answer_of(replies)
             answer = self.slices.begin(call, made, now) if is_in_steps(made) else made

@@ -159,10 +159,12 @@ def start(
 
 def _remedy(config: str | None) -> str:
     """How the directories of this node are formatted; its assignments may be secret."""
-    import shlex
+    file = ""
+    if config is not None:
+        from shlex import quote
 
-    file = ["--config", config] if config is not None else []
-    command = shlex.join(["sparklog", "format", *file, "--cluster-id", "ID", "--no-initial-controllers"])
+        file = f" --config {quote(config)}"
+    command = f"sparklog format{file} --cluster-id ID --no-initial-controllers"
     return (
         f"run `{command}` with the --set, --data-dir and --node-id of this start (a controller of a new "
         "cluster has --standalone or --initial-controllers in place of --no-initial-controllers), or start "

@@ -106,9 +106,12 @@ def _assignment(assignment: str) -> Entry:
     name, equals, text = assignment.partition("=")
     if not equals or not name.strip():
         raise SettingsError(f"a setting is given as key=value, not as {assignment!r}")
-    from .units import in_unit_of  # few starts have a --set
+    value = text.strip()
+    if value[-1:].isalpha() and (value[0].isdecimal() or value[0] in "Pp"):
+        from .units import in_unit_of  # few values have a unit, and most starts import less
 
-    return Entry(name.strip(), in_unit_of(name.strip(), text.strip()), "given by --set")
+        value = in_unit_of(name.strip(), value)
+    return Entry(name.strip(), value, "given by --set")
 
 
 def _check(entry: Entry) -> None:
