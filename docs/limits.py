@@ -14,6 +14,7 @@ from sparklog_server.broker import (
     reply_sender,
     request_spans,
     resolver,
+    sliced_requests,
 )
 from sparklog_server.broker.handlers import credentials, delegation_tokens
 from sparklog_server.config.layers import default_of
@@ -220,6 +221,16 @@ REQUESTS = [
     Limit(
         "sparklog.session.unsent.max.bytes",
         "The broker stops reading the session until the client has read replies.",
+    ),
+    Limit(
+        "milliseconds of one request in a turn of the event loop",
+        "The request continues in a later turn, after those of other sessions.",
+        sliced_requests.SHARE_NS // 1_000_000,
+    ),
+    Limit(
+        "milliseconds of the requests of one session in a turn of the event loop",
+        "The others wait for the next turn.",
+        reply_sender.SESSION_TURN_NS // 1_000_000,
     ),
     Limit(
         "small requests of one session in a turn of the event loop",
