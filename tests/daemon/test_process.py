@@ -192,7 +192,7 @@ def test_a_node_of_a_cluster_that_was_not_formatted_is_refused(tmp_path: Path) -
     with broker(tmp_path / "data", *broker_of_others) as process:
         code, out, err = process.end()
     assert (code, out) == (1, "")
-    assert "run `sparklog format --cluster-id ID`" in err
+    assert "run `sparklog format --cluster-id ID --no-initial-controllers`" in err
     assert not (tmp_path / "data" / "meta.properties").exists()
 
 
