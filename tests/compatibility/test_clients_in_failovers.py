@@ -165,6 +165,7 @@ def cluster() -> Iterator[EmbeddedBroker]:
         nodes=3,
         offsets_topic_num_partitions=COORDINATOR_PARTITIONS,
         transaction_state_log_num_partitions=COORDINATOR_PARTITIONS,
+        auto_leader_rebalance_enable="false",  # a killed node that comes back is not to lead meanwhile
     ) as cluster:
         yield cluster
 
