@@ -122,6 +122,8 @@ class SlicedRequest:
         self._is_exhausted = False
         self.is_ready = True
 
+    is_silent: Final = False  # it is owed an answer
+
     def go_on(self, now: Instant) -> bool:
         """Request the next slice; returns whether one more may follow at once."""
         self.is_ready = False
@@ -175,10 +177,13 @@ class SteppedRequest:
     It is the waiter of its session, and wakes the session when its steps are done.
     """
 
-    __slots__ = ("_answer", "_slices", "_steps", "built_bytes", "call", "held_bytes", "is_ready")
+    __slots__ = ("_answer", "_slices", "_steps", "built_bytes", "call", "held_bytes", "is_ready", "is_silent")
 
-    def __init__(self, slices: "SlicedRequests", call: Call, steps: AnsweredInSteps) -> None:
+    def __init__(
+        self, slices: "SlicedRequests", call: Call, steps: AnsweredInSteps, *, is_silent: bool
+    ) -> None:
         self.call = call
+        self.is_silent = is_silent
         self.held_bytes = 0
         self.built_bytes = 0
         self.is_ready = True
@@ -248,14 +253,24 @@ class SlicedRequests:
         """
         return self._enter(SlicedRequest(self, call, asks, fold, finish, built), count * _KEY_BYTES)
 
-    def begin(self, call: Call, steps: AnsweredInSteps, now: Instant, *, frame_bytes: int = 0) -> Answer:
+    def begin(
+        self,
+        call: Call,
+        steps: AnsweredInSteps,
+        now: Instant,
+        *,
+        frame_bytes: int = 0,
+        is_silent: bool = False,
+    ) -> Answer:
         """Take the first share of the steps of a request now, and the others in later turns; its session runs
-        no other request meanwhile.
+        no other request meanwhile. A silent one is owed no answer, and takes effect though its session ends.
         """
         answer = self.take_share(call, steps, None, now)
         if answer is not None:
             return answer
-        return self._enter(SteppedRequest(self, call, steps), frame_bytes * _DECODED_PER_BYTE)
+        stepped = SteppedRequest(self, call, steps, is_silent=is_silent)
+        parked = self._enter(stepped, frame_bytes * _DECODED_PER_BYTE)
+        return Parked.MUTING_SILENT if is_silent else parked
 
     def take_share(
         self, call: Call, steps: AnsweredInSteps, given: Instant | None, now: Instant
@@ -288,7 +303,7 @@ class SlicedRequests:
         sliced.held_bytes = held_bytes
         self._memory.copied_bytes += held_bytes
         sliced.call.waiting = sliced
-        if sliced.call.session.reply_bytes:
+        if sliced.call.session.reply_bytes and not sliced.is_silent:
             self._held_up[sliced.call.session] = sliced
         else:
             self._going[sliced] = self.ready[sliced] = None
@@ -311,7 +326,8 @@ class SlicedRequests:
         """
         if session.reply_bytes:
             waiting = session.held_by.waiting if session.held_by is not None else None
-            if isinstance(waiting, (SlicedRequest, SteppedRequest)) and waiting in self._going:
+            is_sliced = isinstance(waiting, (SlicedRequest, SteppedRequest)) and not waiting.is_silent
+            if is_sliced and waiting in self._going:
                 self._drop(waiting)
                 self._held_up[session] = waiting
         elif (held_up := self._held_up.pop(session, None)) is not None:
@@ -355,7 +371,7 @@ class SlicedRequests:
         if sliced is None:
             return
         del self.ready[sliced]
-        if sliced.call.session.is_closing:
+        if sliced.call.session.is_closing and not sliced.is_silent:
             self._going.pop(sliced, None)
         elif sliced.go_on(now) and sliced in self._going:
             self.ready[sliced] = None

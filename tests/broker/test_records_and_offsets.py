@@ -11,7 +11,12 @@ from sparklog.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from sparklog.wire.messages.produce import ProduceResponse
+from sparklog.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 from tests.broker.world import (
     ACKS_ALL,
     FETCH_BY_NAME,
@@ -220,3 +225,20 @@ def test_a_partition_whose_offset_is_asked_for_twice_is_refused_and_the_others_a
         0,
         ErrorCode.INVALID_REQUEST,
     ]
+
+
+def test_many_partitions_are_written_without_acknowledgement_though_the_client_goes_away(
+    world: World,
+) -> None:
+    client = world.node.connect()
+    world.create(client, "t", partitions=300)
+    batch = world.batch(b"a")
+    parts = [PartitionProduceData(index=index, records=batch) for index in range(300)]
+    request = ProduceRequest(acks=0, topic_data=[TopicProduceData(name="t", partition_data=parts)])
+    client.send(request, PRODUCE_BY_NAME, None)
+    world.node.disconnect(client)
+    world.settle()
+    reader = world.node.connect()
+    asked = [latest("t", partition=index) for index in range(300)]
+    ends = [listed(world.ask(reader, one, 5, ListOffsetsResponse)) for one in asked]
+    assert ends == [(ErrorCode.NONE, 1)] * 300

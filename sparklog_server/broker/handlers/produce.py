@@ -37,7 +37,7 @@ from sparklog_server.broker.handlers.produce_verified import (
     verify,
 )
 from sparklog_server.broker.log_settings import INLINE_BYTES_MAX
-from sparklog_server.broker.session import MUTING_SILENT, Answer, AnsweredInSteps, Call, Parked
+from sparklog_server.broker.session import Answer, AnsweredInSteps, Call, Parked
 from sparklog_server.coordinator.placement import AUDIT_TOPIC, INTERNAL_TOPICS
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.validate import Checked, NeedsJob, RecordsRefused, Sent, check_client_batch
@@ -91,8 +91,8 @@ def produce(context: Context, call: Call, request: ProduceRequest, now: Instant)
     for topic in request.topic_data:
         count += len(topic.partition_data)
     if count > _FEW or len(request.topic_data) > _FEW:
-        answer = context.slices.begin(call, _produce_many(context, call, request), now)
-        return MUTING_SILENT if answer is Parked.MUTING and not request.acks else answer
+        steps = _produce_many(context, call, request)
+        return context.slices.begin(call, steps, now, is_silent=not request.acks)
     response = ProduceResponse(responses=[])
     targets: list[_Target] = []
     sent: list[memoryview] = []
@@ -396,7 +396,7 @@ def _append_all(
     """
     if len(targets) - begin > _FEW:
         steps = _append_in_steps(context, call, acks, timeout_ms, response, targets, batches, proofs)
-        return context.slices.begin(call, steps, now)
+        return context.slices.begin(call, steps, now, is_silent=not acks)
     shares = list(waiting)
     may_have_failed = len(shares) < begin
     for index in range(begin, len(targets)):
