@@ -260,8 +260,8 @@ class Context:
                 self.timers.park(_NextPart(call, propose), _PART_PAUSE_MS, now)
                 return
             made = answer_of(replies)
-            answer = self.slices.begin(call, made, now) if is_in_steps(made) else made
-            if not isinstance(answer, Parked):
+            answer = self.slices.answered(call, made, now) if is_in_steps(made) else made
+            if answer is not None:
                 self._answer(call, answer, now)
 
         self.propose(next(rest), reply_type, decided, now, call)

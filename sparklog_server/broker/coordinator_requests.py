@@ -220,10 +220,7 @@ def gather(
 
     def combined(parts: list[Message]) -> Message | None:
         answer = combine(parts)
-        if is_in_steps(answer):
-            answered = context.slices.begin(call, answer, now)
-            return None if isinstance(answered, Parked) else answered
-        return answer
+        return context.slices.answered(call, answer, now) if is_in_steps(answer) else answer
 
     return gather_at_once(shards, call, asked, combined, now)
 

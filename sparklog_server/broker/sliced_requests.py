@@ -272,6 +272,11 @@ class SlicedRequests:
         parked = self._enter(stepped, frame_bytes * _DECODED_PER_BYTE)
         return Parked.MUTING_SILENT if is_silent else parked
 
+    def answered(self, call: Call, steps: AnsweredInSteps, now: Instant) -> Message | None:
+        """As `begin`; None if the answer comes in a later turn."""
+        answer = self.begin(call, steps, now)
+        return None if isinstance(answer, Parked) else answer
+
     def take_share(
         self, call: Call, steps: AnsweredInSteps, given: Instant | None, now: Instant
     ) -> Answer | None:

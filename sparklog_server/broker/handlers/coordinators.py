@@ -80,9 +80,7 @@ class _ParkedSearch:
         self._request = request
 
     def woken(self, now: Instant) -> Message | None:
-        steps = _found(self._context, self.call, self._request)
-        answer = self._context.slices.begin(self.call, steps, now)
-        return None if isinstance(answer, Parked) else answer
+        return self._context.slices.answered(self.call, _found(self._context, self.call, self._request), now)
 
     def expired(self, now: Instant) -> Message | None:
         self.abandoned()

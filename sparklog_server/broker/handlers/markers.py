@@ -118,8 +118,7 @@ class _Writing:
             self._context.woken[self] = None
 
     def woken(self, now: Instant) -> Message | None:
-        answer = self._context.slices.begin(self.call, self.response(), now)
-        return None if isinstance(answer, Parked) else answer
+        return self._context.slices.answered(self.call, self.response(), now)
 
     def expired(self, now: Instant) -> Message | None:
         return self.woken(now)
