@@ -1,5 +1,4 @@
-"""No request holds the loop, whatever it is large in: the largest requests of each API, made from its message
-class, by a client without rights and by one with all.
+"""No request holds the loop: the largest ones of each API, by a client without rights and by one with all.
 
 Work is counted in calls, which are the same on every machine: 60 000 take about 15 ms.
 """
