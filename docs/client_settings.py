@@ -82,7 +82,7 @@ _DOC: Final[Mapping[str, str]] = {
     "batch_size": "The size at which a batch of a partition is closed.",
     "linger_ms": "How long a batch waits for more records.",
     "buffer_memory": "Memory for records that are not acknowledged yet; above it, `send` waits.",
-    "max_block_ms": "How long `send` waits for memory or metadata.",
+    "max_block_ms": "How long `send` waits for memory, and a record for the metadata of its topic.",
     "max_request_size": "The largest record, and the largest request.",
     "delivery_timeout_ms": "How long a record may take from `send` to its acknowledgement, retries included.",
     "compression_type": "The codec of batches.",

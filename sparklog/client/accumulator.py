@@ -19,6 +19,8 @@ from sparklog.record.batch import HEADER_SIZE, BatchBuilder, Content, Headers, W
 _MS: Final = 1000
 _STEP_FIRST: Final = 2048
 """The memory that a batch takes at first; many partitions may have few records."""
+_NO_RECORDS: Final = BatchBuilder()
+"""Of a batch that stands for a held record."""
 
 
 class Gathering:
@@ -30,13 +32,17 @@ class Gathering:
         "callbacks",
         "created",
         "done",
+        "held",
         "memory_bytes",
         "records",
         "topic_partition",
     )
 
     def __init__(
-        self, topic_partition: TopicPartition, created: Micros, whole: WholeBatch | None = None
+        self,
+        topic_partition: TopicPartition,
+        created: Micros,
+        whole: BatchBuilder | WholeBatch | None = None,
     ) -> None:
         self.topic_partition = topic_partition
         self.created = created
@@ -49,6 +55,10 @@ class Gathering:
         self.memory_bytes = 0
         self.done: Done | None = None
         self.callbacks: list[Callable[[], object]] = []  # called in the order of the records
+        self.held: list[tuple[Gathering, int]] | None = None
+        """The batches that stood for records of this one while their topic was not known, with their indices
+        here; these are done with this one.
+        """
 
     @property
     def is_open(self) -> bool:
@@ -134,6 +144,30 @@ class Accumulator:
         self._full.setdefault(topic_partition, deque()).append(batch)
         self.has_changed = True
         return batch
+
+    def hold(self, topic_partition: TopicPartition, memory_bytes: int, now: Micros) -> Gathering:
+        """A batch that stands for a record whose topic is not known; `has_memory` of these bytes holds."""
+        batch = Gathering(topic_partition, now, _NO_RECORDS)
+        self.incomplete[batch] = None
+        self.used_bytes += memory_bytes
+        batch.memory_bytes = memory_bytes
+        self.has_changed = True
+        return batch
+
+    def freed(self, held: Gathering) -> None:
+        """Release the memory of a held record, which goes into a batch."""
+        self.used_bytes -= held.memory_bytes
+        held.memory_bytes = 0
+
+    def placed(self, held: Gathering, batch: Gathering, index: int) -> None:
+        """Make a held record done with the record at `index` of `batch`."""
+        del self.incomplete[held]
+        held.topic_partition = batch.topic_partition
+        batch.callbacks += held.callbacks
+        held.callbacks = batch.callbacks  # callbacks that are added later keep the order as well
+        if batch.held is None:
+            batch.held = []
+        batch.held.append((held, index))
 
     def close(self, batch: Gathering) -> None:
         """Make an open batch take no more records: it is full."""

@@ -88,10 +88,10 @@ class AsyncProducer(AsyncClient, Generic[KeyIn, ValueIn]):
             self._started()
             raise RuntimeError("the producer was started before")
         self._network = Network(self._settings)
-        self._sending = Sending(self._settings, self._network, entropy, nullcontext(True), lambda: None)
-        self._intake = Intake(
-            self._sending.accumulator, self._network.cluster, now_us, entropy, self._partitioner
+        self._sending = Sending(
+            self._settings, self._network, entropy, nullcontext(True), lambda: None, self._partitioner
         )
+        self._intake = self._sending.intake
         self._driver = Driver(self._network, self._turn)
         if self._sending.transaction is not None:
             try:
@@ -136,8 +136,8 @@ class AsyncProducer(AsyncClient, Generic[KeyIn, ValueIn]):
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> "AsyncDelivery":
-        """Add a record to a batch, and return the promise of its delivery, to be awaited; waits up to
-        `max_block_ms` for the metadata of the topic and for memory.
+        """Add a record to a batch, and return the promise of its delivery, to be awaited; waits only for
+        memory, up to `max_block_ms`.
 
         Raises as `Producer.send`.
         """
@@ -159,7 +159,10 @@ class AsyncProducer(AsyncClient, Generic[KeyIn, ValueIn]):
             batch, index = await self._wait_to_add(
                 topic,
                 lambda: self._intake.add(topic, key_content, content, headers, partition, timestamp_ms),  # type: ignore[arg-type]
-                HEADER_SIZE + record_size_max(key_content, content, headers),  # type: ignore[arg-type]
+                lambda: self._intake.has_memory(
+                    topic,
+                    HEADER_SIZE + record_size_max(key_content, content, headers),  # type: ignore[arg-type]
+                ),
             )
         if self._sending.accumulator.has_changed:
             self._added(driver)
@@ -197,7 +200,6 @@ class AsyncProducer(AsyncClient, Generic[KeyIn, ValueIn]):
         names = None if keys is None else listed(keys, self._serialize_key)
         if names is not None and len(names) != len(contents):
             raise ValueError(f"{len(names)} keys for {len(contents)} values")
-        await self.partitions_for(topic)
         return await self._add_all(topic, self._intake.rows(topic, names, contents, partition, stamp))
 
     async def send_arrow(self, topic: str, table: "Tabular") -> "AsyncDeliveries":
@@ -291,6 +293,7 @@ class AsyncProducer(AsyncClient, Generic[KeyIn, ValueIn]):
         return task is self._stopper or task in self._operations
 
     def _turn(self) -> Micros:
+        self._owes_turn = False  # the loop runs
         now = self._sending.turn()
         self._publish()
         return self._sending.due(now)
@@ -305,6 +308,10 @@ class AsyncProducer(AsyncClient, Generic[KeyIn, ValueIn]):
         """
         accumulator = self._sending.accumulator
         accumulator.has_changed = False
+        if self._intake.held:
+            self._intake.has_unasked = False
+            self._owes_turn = True
+            driver.soon()
         if accumulator.has_full:
             self._owes_turn = True
             self._sending.ship()
@@ -344,30 +351,30 @@ class AsyncProducer(AsyncClient, Generic[KeyIn, ValueIn]):
                 if self._sending.transaction is not None:
                     self._sending.transaction.raise_unless_open()
                 run = rows.add()
-                runs.append(await self._wait_to_add(topic, rows.add, rows.size) if run is None else run)
+                runs.append(await self._wait_to_add(topic, rows.add, rows.has_memory) if run is None else run)
                 if self._sending.accumulator.has_changed:
                     self._added(driver)
         return AsyncDeliveries(driver, runs)
 
-    async def _wait_to_add(self, topic: str, add: Callable[[], T | None], size: int) -> T:
-        """Add as soon as the topic is known and there is memory for `size` bytes, a bound of what `add`
-        needs.
-        """
+    async def _wait_to_add(
+        self, topic: str, add: Callable[[], T | None], has_memory: Callable[[], bool]
+    ) -> T:
+        """Add as soon as there is memory."""
         driver, accumulator = self._started(), self._sending.accumulator
         deadline = self._blocks_until(None)
         while True:
-            if topic not in self._network.cluster.topics:
-                await self._wait_for_topic(topic, deadline)
-            else:
-                self._waiting_for_memory += 1
-                accumulator.is_short = True
-                driver.soon()
-                try:
-                    if not await driver.wait(lambda: accumulator.has_memory(size), deadline):
-                        raise memory_is_late(self._network, self._settings)
-                finally:
-                    self._waiting_for_memory -= 1
-                    accumulator.is_short = self._waiting_for_memory > 0
+            self._waiting_for_memory += 1
+            accumulator.is_short = True
+            driver.soon()
+            try:
+                has_room = await driver.wait(has_memory, deadline)
+            finally:
+                self._waiting_for_memory -= 1
+                accumulator.is_short = self._waiting_for_memory > 0
+            if not has_room:
+                if topic not in self._network.cluster.topics:
+                    raise topic_is_late(self._network, self._settings, topic)
+                raise memory_is_late(self._network, self._settings)
             if self._sending.transaction is not None:
                 self._sending.transaction.raise_unless_open()
             taken = add()

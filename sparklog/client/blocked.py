@@ -2,11 +2,26 @@
 first: most often, no broker can be reached.
 """
 
+from typing import Protocol
+
+from sparklog.client.cluster import Cluster
 from sparklog.client.failures import BufferExhausted
 from sparklog.client.settings import ClientSettings
 from sparklog.client.transaction_states import Operation
-from sparklog.client.transport import Network
 from sparklog.errors import BrokerError, RequestTimeout, SparklogError
+
+
+class Network(Protocol):
+    """What a network knows of its brokers (`transport.Network`)."""
+
+    @property
+    def cluster(self) -> Cluster: ...
+
+    @property
+    def last_error(self) -> SparklogError | None: ...
+
+    @property
+    def trouble(self) -> SparklogError | None: ...
 
 
 def topic_refusal(network: Network, topic: str) -> SparklogError | None:
@@ -35,6 +50,17 @@ def memory_is_late(network: Network, settings: ClientSettings) -> BufferExhauste
     full = f"buffer_memory={settings.buffer_memory} was full for max_block_ms={settings.max_block_ms}"
     trouble = network.trouble
     return BufferExhausted(full if trouble is None else f"{trouble}; {full}")
+
+
+def delivery_is_late(network: Network) -> RequestTimeout:
+    """A record was neither acknowledged nor given up in time."""
+    trouble = network.trouble
+    why = ""
+    if trouble is not None:
+        why = f"no broker answers ({trouble}); "
+    elif not network.cluster.answers:
+        why = "no broker answers; "
+    return RequestTimeout(f"{why}the record is neither acknowledged nor given up yet")
 
 
 def operation_is_late(network: Network, operation: Operation) -> RequestTimeout:

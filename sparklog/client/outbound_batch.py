@@ -61,6 +61,12 @@ class Done(msgspec.Struct):
                 found.append((part, start, end - start))
         return found
 
+    def of(self, index: int) -> "Done":
+        """The result of one record of the batch."""
+        ((part, first, _),) = self.among(index, 1)
+        offset = part.base_offset + first if part.base_offset >= 0 else -1
+        return Done(part.batch, offset, part.log_append_time_ms, part.error)
+
 
 class Split:
     """The results of the parts of one batch. Invariant: the parts together have each record of the batch

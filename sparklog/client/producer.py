@@ -16,11 +16,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Self, TypeVar, Unpack
 
 from sparklog.client.accumulator import Gathering
-from sparklog.client.blocked import memory_is_late, operation_is_late, topic_is_late, topic_refusal
+from sparklog.client.blocked import (
+    delivery_is_late,
+    memory_is_late,
+    operation_is_late,
+    topic_is_late,
+    topic_refusal,
+)
 from sparklog.client.clock import entropy, now_us
 from sparklog.client.cluster import TopicView
 from sparklog.client.failures import FORKED, ClientClosed, not_pickled
-from sparklog.client.intake import Intake, Partitioner, Rows, Run, Whole
+from sparklog.client.intake import Partitioner, Rows, Run, Whole
 from sparklog.client.membership import GroupMetadata
 from sparklog.client.membership_offsets import OffsetAndMetadata, positions_of
 from sparklog.client.outbound_batch import Done
@@ -113,13 +119,13 @@ class Producer(Generic[KeyIn, ValueIn]):
         self._serialize_key: Serializer | None = key_serializer  # type: ignore[assignment]
         self._serialize_value: Serializer | None = value_serializer  # type: ignore[assignment]
         self._interceptors = tuple(interceptors)
-        self._sender = Sender(settings)
+        self._sender = Sender(settings, partitioner)
         self._turns = self._sender.turns
         self._network = self._sender.network
         self._transaction = self._sender.transaction
         self._accumulator = self._sender.accumulator
         self._lock = self._sender.lock
-        self._intake = Intake(self._accumulator, self._network.cluster, now_us, entropy, partitioner)
+        self._intake = self._sender.intake
         self._sticky_batches = self._intake.sticky_batches
         self._waiting_for_memory = 0
         self._is_forked = False
@@ -140,12 +146,13 @@ class Producer(Generic[KeyIn, ValueIn]):
         timestamp_ms: int | None = None,
         on_delivery: Callable[[RecordMetadata | None, SparklogError | None], None] | None = None,
     ) -> Delivery:
-        """Add a record to a batch; waits up to `max_block_ms` for the metadata of the topic and for memory of
-        `buffer_memory`.
+        """Add a record to a batch; waits only for memory of `buffer_memory`, up to `max_block_ms`. A record
+        of a topic whose metadata is not known yet is held for up to `max_block_ms`.
 
-        Text is encoded as UTF-8 unless there are serializers. Raises RequestTimeout if no broker answers for
-        the topic, BufferExhausted, RecordTooLarge, UnknownTopic or ClientClosed at once; later errors are
-        those of the Delivery and of `on_delivery(metadata, error)`, one argument of which is None.
+        Text is encoded as UTF-8 unless there are serializers. Raises BufferExhausted, RecordTooLarge or
+        ClientClosed at once, and UnknownTopic for a partition that a known topic does not have. Later errors
+        are those of the Delivery and of `on_delivery(metadata, error)`, one argument of which is None: so is
+        RequestTimeout if no broker answers for the topic in time.
         """
         if self._interceptors:
             record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
@@ -168,7 +175,10 @@ class Producer(Generic[KeyIn, ValueIn]):
                 batch, index = add() or self._wait_to_add(
                     topic,
                     add,
-                    HEADER_SIZE + record_size_max(key_content, content, headers),  # type: ignore[arg-type]
+                    lambda: self._intake.has_memory(
+                        topic,
+                        HEADER_SIZE + record_size_max(key_content, content, headers),  # type: ignore[arg-type]
+                    ),
                 )
             delivery = Delivery(self, batch, index, timestamp_ms)
             if on_delivery is not None or self._interceptors:
@@ -201,11 +211,11 @@ class Producer(Generic[KeyIn, ValueIn]):
         names = None if keys is None else listed(keys, self._serialize_key)
         if names is not None and len(names) != len(contents):
             raise ValueError(f"{len(names)} keys for {len(contents)} values")
-        self.partitions_for(topic)
         return self._add_all(topic, self._intake.rows(topic, names, contents, partition, stamp))
 
     def send_arrow(self, topic: str, table: "Tabular") -> Deliveries:
-        """Add the rows of a pyarrow Table, RecordBatch or RecordBatchReader; waits and raises as `send` does.
+        """Add the rows of a pyarrow Table, RecordBatch or RecordBatchReader; waits up to
+        `max_block_ms` for the metadata of the topic, and raises as `send` does.
 
         The columns are those of Spark's sink: `value`, and if present `key`, `headers`, `partition` and
         `timestamp`. No serializer, partitioner or interceptor is called. RowRefused for a row that cannot be
@@ -311,7 +321,7 @@ class Producer(Generic[KeyIn, ValueIn]):
                 with self._lock:
                     self._raise_unless_open()
                     run = rows.add()
-                    runs.append(self._wait_to_add(topic, rows.add, rows.size) if run is None else run)
+                    runs.append(self._wait_to_add(topic, rows.add, rows.has_memory) if run is None else run)
                     if self._accumulator.has_changed or not self._settings.linger_ms:
                         self._added()
         return Deliveries(self, runs)
@@ -326,6 +336,9 @@ class Producer(Generic[KeyIn, ValueIn]):
         """Send the full batches, or note when the new one has lingered; `_lock` is held."""
         accumulator, linger_ms = self._accumulator, self._settings.linger_ms
         accumulator.has_changed = False
+        if self._intake.has_unasked:
+            self._intake.has_unasked = False
+            self._turns.wanted()
         if not linger_ms or accumulator.has_full:
             self._sender.send()
         else:
@@ -371,7 +384,7 @@ class Producer(Generic[KeyIn, ValueIn]):
     def _blocks_until(self, timeout_ms: int | None) -> float:
         return time.monotonic() + (self._settings.max_block_ms if timeout_ms is None else timeout_ms) / 1000
 
-    def _wait_for_topic(self, topic: str, deadline: float | None = None) -> TopicView:
+    def _wait_for_topic(self, topic: str) -> TopicView:
         cluster = self._network.cluster
         self._raise_if_closed()
         self._sender.tell(lambda: cluster.want([topic]))
@@ -382,7 +395,7 @@ class Producer(Generic[KeyIn, ValueIn]):
             is_refused = network.refusal is not None or topic_refusal(network, topic) is not None
             return topic in cluster.topics or is_refused
 
-        if not self._waited(is_over, self._blocks_until(None) if deadline is None else deadline):
+        if not self._waited(is_over, self._blocks_until(None)):
             raise topic_is_late(network, self._settings, topic)
         if topic not in cluster.topics:
             network.raise_refusal()
@@ -390,34 +403,28 @@ class Producer(Generic[KeyIn, ValueIn]):
                 raise refusal
         return cluster.topics[topic]
 
-    def _wait_to_add(self, topic: str, add: Callable[[], T | None], size: int) -> T:
-        """Add as soon as the topic is known and there is memory for `size` bytes, a bound of what `add`
-        needs; called and left with `_lock` held.
-        """
+    def _wait_to_add(self, topic: str, add: Callable[[], T | None], has_memory: Callable[[], bool]) -> T:
+        """Add as soon as there is memory; called and left with `_lock` held."""
         deadline = self._blocks_until(None)
-        cluster, accumulator = self._network.cluster, self._accumulator
+        accumulator = self._accumulator
         while True:
-            if topic not in cluster.topics:
-                with _released(self._lock):
-                    self._wait_for_topic(topic, deadline)
-                self._raise_unless_open()
-            taken = add()
-            if taken is not None:
-                return taken
-            if topic not in cluster.topics:
-                continue
             self._waiting_for_memory += 1
             accumulator.is_short = True
             self._turns.wanted()
             try:
                 with _released(self._lock):
-                    has_room = self._waited(lambda: accumulator.has_memory(size), deadline)
+                    has_room = self._waited(has_memory, deadline)
             finally:
                 self._waiting_for_memory -= 1
                 accumulator.is_short = self._waiting_for_memory > 0
             self._raise_unless_open()
             if not has_room:
+                if topic not in self._network.cluster.topics:
+                    raise topic_is_late(self._network, self._settings, topic)
                 raise memory_is_late(self._network, self._settings)
+            taken = add()
+            if taken is not None:
+                return taken
 
     def _wait_for(self, batch: Gathering, timeout: float | None) -> Done:
         if self._is_forked:
@@ -426,7 +433,7 @@ class Producer(Generic[KeyIn, ValueIn]):
             batch, WITHOUT_LIMIT if timeout is None else Micros(now_us() + int(timeout * 1e6))
         )
         if done is None:
-            raise RequestTimeout("the record is neither acknowledged nor given up yet")
+            raise delivery_is_late(self._network)
         return done
 
     def _call_when_done(self, batch: Gathering, callback: Callable[[], object]) -> bool:

@@ -11,6 +11,7 @@ from typing import TypeVar
 from sparklog.client.accumulator import Gathering
 from sparklog.client.clock import entropy, now_us
 from sparklog.client.failures import ClientClosed
+from sparklog.client.intake import Partitioner
 from sparklog.client.outbound_batch import Done
 from sparklog.client.sending import Sending
 from sparklog.client.settings import ClientSettings
@@ -27,12 +28,15 @@ class Sender:
     choice of the thread that uses the network.
     """
 
-    def __init__(self, settings: ClientSettings) -> None:
+    def __init__(self, settings: ClientSettings, partitioner: Partitioner | None = None) -> None:
         self.lock = threading.Lock()
         self._changed = threading.Condition(self.lock)
         self.network = Network(settings, can_be_woken=True)
-        self._sending = Sending(settings, self.network, entropy, self.lock, self._changed.notify_all)
+        self._sending = Sending(
+            settings, self.network, entropy, self.lock, self._changed.notify_all, partitioner
+        )
         self.accumulator = self._sending.accumulator
+        self.intake = self._sending.intake
         self.transaction = self._sending.transaction
         self.turns = Turns(self._sending, now_us, sends_full_batches=settings.linger_ms > 0)
         self._thread = threading.Thread(target=self._run, name="sparklog-producer", daemon=True)

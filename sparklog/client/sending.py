@@ -12,9 +12,11 @@ from contextlib import AbstractContextManager
 from typing import Final, Protocol
 
 from sparklog.client.accumulator import Accumulator, Gathering
+from sparklog.client.blocked import topic_is_late, topic_refusal
 from sparklog.client.cluster import Entropy
 from sparklog.client.delivery import Exchange, deliver, ship
 from sparklog.client.failures import DeliveryFailed
+from sparklog.client.intake import Intake, Partitioner
 from sparklog.client.outbound import Outbound
 from sparklog.client.outbound_batch import Done, OutboundBatch
 from sparklog.client.producer_records import nothing_of
@@ -29,6 +31,14 @@ _SLEEP_US_MAX: Final = 60_000_000
 
 class ProducerNetwork(Exchange, Protocol):
     """The network of a producer."""
+
+    refusal: SparklogError | None
+    """The error of a connection that the same settings will meet again; the caller that acts on it resets it.
+    """
+
+    @property
+    def last_error(self) -> SparklogError | None:
+        """The last error of a connection."""
 
     @property
     def trouble(self) -> SparklogError | None:
@@ -51,8 +61,10 @@ class Sending:
         entropy: Entropy,
         lock: AbstractContextManager[bool],
         notify: Callable[[], None],
+        partitioner: Partitioner | None = None,
     ) -> None:
         self.accumulator = Accumulator(settings)
+        self.intake = Intake(self.accumulator, network.cluster, network.now, entropy, partitioner)
         self.outbound = Outbound(settings, network.cluster, entropy)
         self.transaction = self.outbound.transaction
         self.is_stuck = False
@@ -91,8 +103,13 @@ class Sending:
             )
             self.outbound.failed_elsewhere(error)
             self._finished.append((batch, Done(nothing_of(batch), error=error)))
+        self._place(now)
         self._ship(now)
         self._finish(deliver(self._network, self.outbound, now))
+        if self._place(now):
+            # Their first batch may need a producer id, a connection, or a partition in the transaction.
+            self._ship(now)
+            self._finish(deliver(self._network, self.outbound, now))
         self._ship(now)  # uses the room that replies have made
         return now
 
@@ -116,6 +133,9 @@ class Sending:
         self._published = published
         for batch, done in self._finished:
             batch.done = done
+            for held, index in batch.held or ():
+                held.done = done.of(index)
+            batch.held = None
             self.accumulator.released(batch)
             self.callbacks += batch.callbacks
             batch.callbacks = []
@@ -145,6 +165,8 @@ class Sending:
         until = self._network.next_event(Micros(now + _SLEEP_US_MAX) if outbound is None else outbound, now)
         lingered = self.accumulator.deadline(now)
         until = until if lingered is None else min(until, lingered)
+        held_until = self.intake.deadline()
+        until = until if held_until is None else min(until, held_until)
         if not is_in_background:
             return until
         # While batches are being sent, a short sleep is cheaper than a wake-up for each that lingers. Without
@@ -156,6 +178,7 @@ class Sending:
 
     def give_up(self, error: SparklogError) -> None:
         """Fail every batch that is not done, also one that an interrupted turn has lost; no thread works."""
+        self.intake.held.clear()
         done = {batch for batch, _ in self._finished}
         self._finished += [
             (batch, Done(nothing_of(batch), error=error))
@@ -164,6 +187,37 @@ class Sending:
         ]
 
     # -- inside ----------------------------------------------------------------------------------------------
+
+    def _place(self, now: Micros) -> bool:
+        """Request the metadata that held records wait for, add those whose topic is known, and fail those
+        that cannot be added. Returns whether a topic has no held records any more.
+        """
+        intake, network = self.intake, self._network
+        if not intake.held:
+            return False
+        connection_refusal = network.refusal
+        with self._lock:
+            network.cluster.want(intake.held)
+            count = len(intake.held)
+            failed = intake.place(
+                now,
+                lambda topic: self._refusal(topic, connection_refusal),
+                lambda topic: topic_is_late(network, self._settings, topic),
+            )
+        for batch, error in failed:
+            if error is connection_refusal:
+                network.refusal = None
+            self.outbound.failed_elsewhere(error)
+            self._finished.append((batch, Done(nothing_of(batch), error=error)))
+        return len(intake.held) < count
+
+    def _refusal(self, topic: str, connection_refusal: SparklogError | None) -> SparklogError | None:
+        """The error of held records of a topic that waiting does not resolve."""
+        if self.transaction is not None and self.transaction.refusal is not None:
+            return self.transaction.refusal
+        if topic in self._network.cluster.topics:
+            return None
+        return connection_refusal or topic_refusal(self._network, topic)
 
     def _ship(self, now: Micros) -> bool:
         """Send ready batches while there is room for one more of a partition; returns whether there

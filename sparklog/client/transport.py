@@ -62,7 +62,7 @@ class Network:
             from sparklog.client.sasl.token_endpoint import shell_login  # most clients need none
 
             self._login = shell_login(settings, entropy)
-        self.refusal: AuthenticationFailed | WrongProtocol | None = None  # of a connection, not raised yet
+        self.refusal: SparklogError | None = None  # of a connection, not raised yet
         self.allow_auto_create = True
         self._in_flight_max = (
             settings.max_in_flight_requests_per_connection if in_flight_max is None else in_flight_max

@@ -173,6 +173,7 @@ def produce(
     settings = client_settings(wait_ms=timeout_ms, **_patience(timeout_ms), **more)
     _require_topic(settings, topic, is_created=is_created)
     with Reach(settings.bootstrap_servers), Producer.from_settings(settings) as producer:
+        producer.partitions_for(topic)  # so that a line with a partition that the topic lacks is refused here
         for number, piece in enumerate(pieces, start=1):
             if from_json:
                 record = new_record(piece, number, common, keeps_partition=keep_partitions)

@@ -52,6 +52,8 @@ class FakeNetwork:
         self.now = clock
         self.reports = Reports("test")
         self.trouble: SparklogError | None = None
+        self.last_error: SparklogError | None = None
+        self.refusal: SparklogError | None = None
         self.is_woken = False
         self.is_in_use = False
         """Whether a thread is in a SHIP or TURN."""

@@ -146,7 +146,7 @@ def test_a_broker_that_nobody_runs_is_named_in_time(run: Run) -> None:
             with pytest.raises(
                 RequestTimeout, match=r"no broker answers \(127\.0\.0\.1:1: .*; no metadata of topic 't'"
             ):
-                await producer.send("t", b"x")
+                await producer.send_and_wait("t", b"x")
 
     run(main)
 

@@ -91,7 +91,7 @@ def test_connects_and_disconnects_are_told(
             Producer(bootstrap_servers=broker.address, max_block_ms=100) as other,
             pytest.raises(RequestTimeout),
         ):
-            other.send("t", b"x")
+            other.send("t", b"x").result()
         producer.close(0)
     told = [one for one in lines() if one.startswith("connection_failed")]
     assert f"broker={broker.address} reason=" in told[0]
@@ -122,7 +122,7 @@ def test_a_send_without_a_broker_names_it_first() -> None:
         RequestTimeout, match=rf"^no broker answers \({UNREACHABLE}: .*\); no metadata of topic 't'"
     )
     with Producer(bootstrap_servers=UNREACHABLE, max_block_ms=100) as producer, refused:
-        producer.send("t", b"x")
+        producer.send("t", b"x").result()
 
 
 def test_full_memory_names_the_broker_that_is_away(broker: ScriptedBroker) -> None:

@@ -109,7 +109,7 @@ def test_an_unknown_topic_is_waited_for_no_longer_than_max_block_ms(broker: Scri
         Producer(bootstrap_servers=broker.address, max_block_ms=100) as producer,
         pytest.raises(RequestTimeout, match="UNKNOWN_TOPIC_OR_PARTITION"),
     ):
-        producer.send("nowhere", b"a")
+        producer.send("nowhere", b"a").result()
 
 
 def test_a_record_too_large_is_refused_at_once(broker: ScriptedBroker) -> None:

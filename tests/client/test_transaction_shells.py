@@ -117,6 +117,42 @@ def test_a_commit_follows_every_acknowledgement_and_the_next_transaction_has_the
     assert [name for name, _ in cluster.server.seen if name in ("Produce", "EndTxn")][-1] == "EndTxn"
 
 
+def test_a_commit_waits_for_records_whose_topic_is_not_known(cluster: Cluster) -> None:
+    opened = threading.Event()
+    known = cluster.server.handlers["Metadata"]
+
+    def answer(request: Message) -> Message | bytes | None:
+        if not getattr(request, "topics", None):
+            return metadata_of_nodes
+        opened.wait(10)
+        return known(request)
+
+    metadata_of_nodes = metadata({}, nodes=[(1, cluster.server.port)])
+    cluster.server.handlers["Metadata"] = answer
+    with producer(cluster) as one:
+        one.init()
+        one.begin()
+        delivery = one.send("t", b"v")
+        with pytest.raises(RequestTimeout):
+            one.commit(timeout_ms=50)
+        assert cluster.asked("EndTxn") == 0
+        opened.set()
+        one.commit()
+        assert delivery.done()
+    assert [name for name, _ in cluster.server.seen if name in ("Produce", "EndTxn")] == ["Produce", "EndTxn"]
+
+
+def test_a_commit_fails_after_a_record_whose_topic_was_not_known_in_time(cluster: Cluster) -> None:
+    with producer(cluster, max_block_ms=300) as one:
+        one.init(5_000)
+        one.begin()
+        delivery = one.send("nowhere", b"v")
+        with pytest.raises(TransactionAbortable):
+            one.commit(5_000)
+        assert isinstance(delivery.exception(0), RequestTimeout)
+        one.abort(5_000)
+
+
 def test_an_answer_that_does_not_come_ends_the_wait_and_the_same_call_waits_on(cluster: Cluster) -> None:
     held = threading.Event()
     ready = cluster.server.handlers["InitProducerId"]
@@ -195,7 +231,7 @@ def test_closing_aborts_what_is_open(cluster: Cluster) -> None:
     one = producer(cluster)
     one.init()
     one.begin()
-    one.send("t", b"v")
+    one.send("t", b"v").result(5)
     one.close()
     ended = [request for name, request in cluster.server.seen if name == "EndTxn"]
     assert [getattr(request, "committed", None) for request in ended] == [False]
