@@ -214,8 +214,6 @@ def test_a_setting_of_the_client_without_effect_is_warned_of(use: Use, name: str
 
 # -- what the readers and writers use ------------------------------------------------------------------------
 
-USED: set[str] = set()
-USED_BY_CLIENT: set[str] = set()
 AFTER_A_FAILURE = {"data_loss", "fetch_retries", "fetch_retry_ms"}
 """Used where records are lost or a leader reports an older end."""
 WITH_A_CODEC = {"compression_gzip_level", "compression_lz4_level", "compression_zstd_level"}
@@ -223,22 +221,31 @@ OF_THE_CLIENT = {"bootstrap_servers"}
 """`client` has it, too."""
 
 
-class Watched(Options):
-    """Options that record which are used."""
+def watched(servers: str, given: dict[str, str]) -> tuple[Options, set[str], set[str]]:
+    """Options, and the names of the options and of the client's settings that are used from then on.
 
-    __slots__ = ()
+    Each call has sets of its own: a client of an earlier test may still be ending in another thread.
+    """
+    used: set[str] = set()
+    used_by_client: set[str] = set()
 
-    def __getattribute__(self, name: str) -> Any:
-        USED.add(name)
-        return super().__getattribute__(name)
+    class Watched(Options):
+        __slots__ = ()
 
+        def __getattribute__(self, name: str) -> Any:
+            used.add(name)
+            return super().__getattribute__(name)
 
-class WatchedSettings(ClientSettings, frozen=True):
-    """The same for the settings of the client."""
+    class WatchedSettings(ClientSettings, frozen=True):
+        def __getattribute__(self, name: str) -> Any:
+            used_by_client.add(name)
+            return super().__getattribute__(name)
 
-    def __getattribute__(self, name: str) -> Any:
-        USED_BY_CLIENT.add(name)
-        return super().__getattribute__(name)
+    settings = WatchedSettings(bootstrap_servers=(servers,))
+    options = replace(Watched.parse({"kafka.bootstrap.servers": servers, **given}), client=settings)
+    used.clear()
+    used_by_client.clear()
+    return options, used, used_by_client
 
 
 @pytest.fixture
@@ -261,20 +268,17 @@ def test_the_readers_and_writers_use_the_options_that_are_said_to_have_an_effect
         Use.BATCH_WRITE: {"topic": topic, "txnAppId": sink, "txnVersion": "1"},
         Use.STREAM_WRITE: {"topic": topic},
     }[use]
-    settings = WatchedSettings(bootstrap_servers=(servers,))
-    options = replace(Watched.parse({"kafka.bootstrap.servers": servers, **given}), client=settings)
-    USED.clear()
-    USED_BY_CLIENT.clear()
+    options, used, used_by_client = watched(servers, given)
     RUNS[use](options)
     table = {f.name: f.metadata["definition"] for f in fields(Options) if "definition" in f.metadata}
     said = {name for name, definition in table.items() if use in definition.uses.where}
-    assert USED & table.keys() <= said | OF_THE_CLIENT
-    assert said - USED <= AFTER_A_FAILURE | OF_THE_CLIENT
+    assert used & table.keys() <= said | OF_THE_CLIENT
+    assert said - used <= AFTER_A_FAILURE | OF_THE_CLIENT
     of_some = set(ClientSettings.__struct_fields__) - AdminOptions.__annotations__.keys()
     of_use = OF_READS if use in READS.where else OF_WRITES
-    assert USED_BY_CLIENT & of_some <= of_use
+    assert used_by_client & of_some <= of_use
     if use is not Use.STREAM_WRITE:  # whose driver is all that runs here
-        assert of_use - USED_BY_CLIENT <= WITH_A_CODEC
+        assert of_use - used_by_client <= WITH_A_CODEC
 
 
 def read_batch(options: Options) -> None:
