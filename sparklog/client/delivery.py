@@ -11,7 +11,7 @@ from sparklog.client.membership import Errand
 from sparklog.client.outbound import Outbound
 from sparklog.client.outbound_batch import Done, Shipment
 from sparklog.client.transaction import Transaction
-from sparklog.errors import BrokerError, ErrorCode
+from sparklog.errors import BrokerError, ErrorCode, SparklogError
 from sparklog.model import Micros, NodeId
 from sparklog.wire.messages.init_producer_id import InitProducerIdResponse
 from sparklog.wire.messages.produce import ProduceResponse
@@ -28,6 +28,10 @@ class Exchange(Protocol):
 
     @property
     def reports(self) -> Reports: ...
+
+    @property
+    def trouble(self) -> SparklogError | None:
+        """The last error of a connection, if no connection is established."""
 
     def now(self) -> Micros: ...
 
@@ -53,7 +57,7 @@ def deliver(network: Exchange, outbound: Outbound, deadline: Micros) -> list[Don
     """Send batches, wait for an event until `deadline`, and return the batches that are finished."""
     now = network.now()
     transaction = outbound.transaction
-    done = outbound.expire(now)
+    done = outbound.expire(now, lambda: network.trouble)
     done += _ask_producer_id(network, outbound, now)
     done += ship(network, outbound, now)
     ended = 0 if transaction is None else transaction.ended

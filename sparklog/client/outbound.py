@@ -224,9 +224,10 @@ class Outbound:
             done += self._finish(Done(batch))
         return done
 
-    def expire(self, now: Micros) -> list[Done]:
+    def expire(self, now: Micros, trouble: Callable[[], SparklogError | None] = lambda: None) -> list[Done]:
         """Give up the batches that have waited beyond their deadline; those in flight end by the time limit
-        of their request.
+        of their request. `trouble` is asked why no broker is connected: a batch that was never sent has no
+        error of its own.
         """
         done: list[Done] = []
         if not self.unfinished:
@@ -237,7 +238,7 @@ class Outbound:
                 done += self._finish(Done(line.waiting.popleft(), error=refusal))
             while line.waiting and line.waiting[0].deadline <= now and not line.in_flight:
                 batch = line.waiting.popleft()
-                done += self._finish(Done(batch, error=too_late(batch)))
+                done += self._finish(Done(batch, error=too_late(batch, trouble())))
             self._settle(line)
         return done
 

@@ -128,11 +128,12 @@ def distance(start: int, sequence: int) -> int:
     return distance if distance < 1 << 30 else distance - (1 << 31)
 
 
-def too_late(batch: OutboundBatch) -> SparklogError:
-    """The error of a batch that is given up at its deadline."""
+def too_late(batch: OutboundBatch, trouble: SparklogError | None = None) -> SparklogError:
+    """The error of a batch that is given up at its deadline; `trouble` is why no broker is connected now."""
     reason = f"{batch.record_count} records were not acknowledged within delivery_timeout_ms"
-    if batch.last_error is not None:
-        reason += f"; last: {batch.last_error}"
+    last = batch.last_error if trouble is None else trouble
+    if last is not None:
+        reason += f"; last: {last}"
     return DeliveryFailed(batch.topic_partition, reason)
 
 

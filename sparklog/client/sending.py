@@ -40,10 +40,6 @@ class ProducerNetwork(Exchange, Protocol):
     def last_error(self) -> SparklogError | None:
         """The last error of a connection."""
 
-    @property
-    def trouble(self) -> SparklogError | None:
-        """The last error of a connection, if no connection is established."""
-
     def next_event(self, until: Micros, now: Micros) -> Micros:
         """The time at which the network has work without an event, `until` at the latest."""
 

@@ -374,8 +374,9 @@ def test_a_batch_without_a_leader_expires() -> None:
     with_id(machine)
     assert drain(machine) == []
     assert machine.expire(ms(999)) == []
-    (done,) = machine.expire(ms(1000))
+    (done,) = machine.expire(ms(1000), lambda: ConnectionFailed("refused"))
     assert isinstance(done.error, DeliveryFailed)
+    assert "refused" in str(done.error), "a batch that was never sent has no error of its own"
     assert machine.unfinished == 0
 
 
