@@ -80,8 +80,8 @@ class Producer(Generic[KeyIn, ValueIn]):
     Callbacks run in the background thread, or in a thread that calls `send`, `flush` or `close`; those of
     a partition run in the order of its records, and none may block. An exception of a callback is reported
     through `threading.excepthook` and has no other effect. The partitioner runs in the thread that sends, or
-    in the background thread for records whose topic was not known yet. Threads do not survive a fork: in a child
-    process a producer of the parent only raises ClientClosed.
+    in the background thread for records whose topic was not known yet. Threads do not survive a fork: in a
+    child process a producer of the parent only raises ClientClosed.
     """
 
     def __init__(
