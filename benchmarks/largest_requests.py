@@ -16,21 +16,12 @@ from typing import Any, Final
 
 from benchmarks import harness
 from sparklog.wire.api_keys import Api
-from sparklog.wire.header import encode_request
 from sparklog_server.broker.broker import Broker
-from sparklog_server.broker.dispatch import HANDLERS, SERVED, import_handler
-from sparklog_server.config.access_settings import STANDARD_AUTHORIZER
-from tests.broker.largest import Largest, largest, served
-from tests.broker.world import World
+from tests.broker.largest import RIGHTS, Largest, connected, frame_of, in_turns, largest, served, started
 
 BOUND: Final = "<= 20"
-RIGHTS: Final[dict[str, dict[str, str]]] = {
-    "without rights": {},
-    "with all rights": {"super.users": "User:ANONYMOUS"},
-}
 _WAIT_MS: Final = 60_000
 _STEP_MS: Final = 500
-_TURNS: Final = ("receive", "tick", "finished", "unread", "disconnected")
 
 
 class Timed(Broker):
@@ -39,40 +30,22 @@ class Timed(Broker):
     longest_ms = 0.0
 
 
-def _timed(name: str) -> Callable[..., Any]:
-    def turn(self: Broker, *given: Any, **more: Any) -> Any:
-        began_ns = time.thread_time_ns()
-        try:
-            return getattr(Broker, name)(self, *given, **more)
-        finally:
-            Timed.longest_ms = max(Timed.longest_ms, (time.thread_time_ns() - began_ns) / 1e6)
-
-    return turn
+def _timed(turn: Callable[[], Any]) -> Any:
+    began_ns = time.thread_time_ns()
+    try:
+        return turn()
+    finally:
+        Timed.longest_ms = max(Timed.longest_ms, (time.thread_time_ns() - began_ns) / 1e6)
 
 
-for _name in _TURNS:
-    setattr(Timed, _name, _timed(_name))
+in_turns(Timed, _timed)
 
 
 def longest_turn_ms(one: Largest, rights: str) -> float:
     """The longest turn of a new node that gets this request."""
-    world = World(
-        1,
-        broker_class=Timed,
-        **{
-            "authorizer.class.name": STANDARD_AUTHORIZER,
-            "group.initial.rebalance.delay.ms": "0",
-            "offsets.topic.num.partitions": "2",
-            "transaction.state.log.num.partitions": "2",
-            **RIGHTS[rights],
-        },
-    )
-    world.node.work_clock = time.perf_counter_ns
-    world.node.start()
-    world.settle()
-    client = world.node.connect()
-    client.expects_anything = True
-    frame = b"".join(bytes(chunk) for chunk in encode_request(one.request, one.version, 1, ""))
+    world = started(Timed, rights, time.perf_counter_ns)
+    client = connected(world)
+    frame = frame_of(one)
     gc.collect()
     gc.freeze()
     Timed.longest_ms = 0.0
@@ -85,8 +58,6 @@ def longest_turn_ms(one: Largest, rights: str) -> float:
 
 def main() -> None:
     options = harness.options(__doc__, repeats=1, more=_arguments)
-    for key in SERVED:
-        import_handler(HANDLERS, key)
     gc.disable()  # as the daemon runs
     figures = harness.Figures("largest_requests")
     apis: list[Api] = [one for one in served() if not options.apis or one.name in options.apis]

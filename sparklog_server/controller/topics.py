@@ -43,6 +43,9 @@ from .placement import DirectoryChooser, Entropy, Placer
 
 PARTITIONS_PER_REQUEST_MAX = 10_000
 RECORDS_PER_REQUEST_MAX = 10_000
+TOO_MANY_PARTITIONS = (
+    f"Excessively large number of partitions per request: at most {PARTITIONS_PER_REQUEST_MAX} in one."
+)
 METADATA_TOPIC = "__cluster_metadata"
 UNKNOWN_TOPIC = "This server does not host this topic-partition."
 UNKNOWN_ID = "This server does not host this topic ID."
@@ -70,14 +73,12 @@ def create_topics(
     records: list[Message] = []
     results: list[CreatableTopicResult] = []
     room = rules.settings.sparklog_partitions_max - image.partition_count
-    too_many = (
-        max(len(topics), _count_asked(topics, rules.settings.num_partitions)) > PARTITIONS_PER_REQUEST_MAX
-    )
+    asked = sum(partitions_asked(topic, rules.settings.num_partitions) for topic in topics)
+    too_many = max(len(topics), asked) > PARTITIONS_PER_REQUEST_MAX
     for topic in topics:
         try:
             if too_many:
-                message = f"Excessively large number of partitions per request: at most {PARTITIONS_PER_REQUEST_MAX} in one."  # noqa: E501
-                raise Refused(ErrorCode.POLICY_VIOLATION, message)
+                raise Refused(ErrorCode.POLICY_VIOLATION, TOO_MANY_PARTITIONS)
             made, result = _create_topic(image, topic, rules, room)
         except Refused as refusal:
             results.append(_refused_topic(topic.name, refusal.code, refusal.message))
@@ -395,15 +396,11 @@ def _partition_records(
     return records
 
 
-def _count_asked(topics: Iterable[CreatableTopic], default_count: int) -> int:
-    return sum(
-        len(topic.assignments)
-        if topic.assignments
-        else default_count
-        if topic.num_partitions == -1
-        else max(topic.num_partitions, 0)
-        for topic in topics
-    )
+def partitions_asked(topic: CreatableTopic, default_count: int) -> int:
+    """The number of partitions that a new topic is to have; 0 for a negative one, which is refused."""
+    if topic.assignments:
+        return len(topic.assignments)
+    return default_count if topic.num_partitions == -1 else max(topic.num_partitions, 0)
 
 
 def _refused_topic(name: str, code: ErrorCode, message: str | None) -> CreatableTopicResult:

@@ -5,11 +5,12 @@ every array filled alike; one with every string at its longest.
 """
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sparklog.errors import DecodeError
 from sparklog.wire.api_keys import API_BY_KEY, Api
 from sparklog.wire.codec import decode_request, encode
+from sparklog.wire.header import encode_request
 from sparklog.wire.schema import (
     BOOL,
     BYTES,
@@ -23,9 +24,20 @@ from sparklog.wire.schema import (
     Message,
     fields,
 )
-from sparklog_server.broker.dispatch import SERVED
+from sparklog_server.broker.broker import Broker
+from sparklog_server.broker.dispatch import HANDLERS, SERVED, import_handler
 from sparklog_server.broker.requests import BEGIN_WITH_TOPICS, topic_count
+from sparklog_server.config.access_settings import STANDARD_AUTHORIZER
+from sparklog_server.simulation.cluster import SimulatedConnection
+from tests.broker.world import World
 
+RIGHTS: Final[dict[str, dict[str, str]]] = {
+    "without rights": {},
+    "with all rights": {"super.users": "User:ANONYMOUS"},
+}
+"""The settings of a node whose clients have these rights."""
+TURNS: Final = ("receive", "tick", "finished", "unread", "disconnected")
+"""The methods of a broker that are one turn of its loop."""
 FRAME_BYTES_MAX = 8 << 20
 TOPICS_MAX = 20_000
 LONGEST = "x" * 32_760
@@ -216,3 +228,49 @@ def largest(api: Api, version: int, *, at_most: int = _ELEMENTS_MAX) -> Iterator
 def served() -> list[Api]:
     """The APIs of the clients' listeners."""
     return [API_BY_KEY[key] for key in SERVED]
+
+
+def in_turns(broker: type[Broker], around: Callable[[Callable[[], Any]], Any]) -> None:
+    """Have `around` called with each turn of the brokers of a class, and return what the turn returns."""
+
+    def turn_of(name: str) -> Callable[..., Any]:
+        def turn(self: Broker, *given: Any, **more: Any) -> Any:
+            return around(lambda: getattr(Broker, name)(self, *given, **more))
+
+        return turn
+
+    for name in TURNS:
+        setattr(broker, name, turn_of(name))
+
+
+def started(broker: type[Broker], rights: str, work_ns: Callable[[], int]) -> World:
+    """A node with an authorizer, all handlers of which are imported."""
+    for key in SERVED:
+        import_handler(HANDLERS, key)
+    world = World(
+        1,
+        broker_class=broker,
+        **{
+            "authorizer.class.name": STANDARD_AUTHORIZER,
+            "group.initial.rebalance.delay.ms": "0",
+            "offsets.topic.num.partitions": "2",
+            "transaction.state.log.num.partitions": "2",
+            **RIGHTS[rights],
+        },
+    )
+    world.node.work_clock = work_ns
+    world.node.start()
+    world.settle()
+    return world
+
+
+def connected(world: World) -> SimulatedConnection:
+    """A client that takes any answer."""
+    client = world.node.connect()
+    client.expects_anything = True
+    return client
+
+
+def frame_of(one: Largest) -> bytes:
+    """The request as it is sent."""
+    return b"".join(bytes(chunk) for chunk in encode_request(one.request, one.version, 1, ""))

@@ -11,17 +11,18 @@ from typing import Any
 import pytest
 
 from sparklog.wire.api_keys import Api
-from sparklog.wire.header import encode_request
 from sparklog_server.broker.broker import Broker
-from sparklog_server.broker.dispatch import HANDLERS, SERVED, import_handler
-from sparklog_server.config.access_settings import STANDARD_AUTHORIZER
-from tests.broker.largest import largest, served
-from tests.broker.world import World
+from tests.broker.largest import RIGHTS, Largest, connected, frame_of, in_turns, largest, served, started
 
 ELEMENTS = 4_000
 CALLS_MAX = 60_000
+HEAVY_CALLS_MAX = 40_000
 CALL_NS = 250
-RIGHTS = {"without rights": {}, "with all": {"super.users": "User:ANONYMOUS"}}
+HEAVY = {
+    "CreateTopics": ("topics", "topics.configs"),
+    "WriteTxnMarkers": ("markers.topics.partition_indexes",),
+}
+"""Requests of few calls an element, of which only the bound of elements makes a long turn."""
 
 
 class Counted(Broker):
@@ -31,56 +32,52 @@ class Counted(Broker):
     longest = 0
 
 
-def _counted(name: str) -> Callable[..., Any]:
-    def turn(self: Broker, *given: Any, **more: Any) -> Any:
-        began = Counted.calls
+def _counted(turn: Callable[[], Any]) -> Any:
+    began = Counted.calls
 
-        def called(frame: FrameType, event: str, argument: object) -> None:
-            Counted.calls += event == "call"
+    def called(frame: FrameType, event: str, argument: object) -> None:
+        Counted.calls += event == "call"
 
-        before = sys.getprofile()
-        sys.setprofile(called)
-        try:
-            return getattr(Broker, name)(self, *given, **more)
-        finally:
-            sys.setprofile(before)
-            Counted.longest = max(Counted.longest, Counted.calls - began)
-
-    return turn
+    before = sys.getprofile()
+    sys.setprofile(called)
+    try:
+        return turn()
+    finally:
+        sys.setprofile(before)
+        Counted.longest = max(Counted.longest, Counted.calls - began)
 
 
-for _name in ("receive", "tick", "finished", "unread", "disconnected"):
-    setattr(Counted, _name, _counted(_name))
+in_turns(Counted, _counted)
 
 
-@pytest.mark.parametrize("rights", RIGHTS)
-@pytest.mark.parametrize("api", served(), ids=lambda api: api.name)
-def test_the_largest_requests_of_an_api_leave_turns_to_others(api: Api, rights: str) -> None:
-    for key in SERVED:
-        import_handler(HANDLERS, key)
-    world = World(
-        1,
-        broker_class=Counted,
-        **{
-            "authorizer.class.name": STANDARD_AUTHORIZER,
-            "group.initial.rebalance.delay.ms": "0",
-            "offsets.topic.num.partitions": "2",
-            "transaction.state.log.num.partitions": "2",
-            **RIGHTS[rights],
-        },
-    )
-    world.node.work_clock = lambda: Counted.calls * CALL_NS
-    world.node.start()
-    world.settle()
+def calls_of(requests: list[Largest], rights: str) -> dict[str, int]:
+    """The calls of the longest turn of one node, by the shape of the request."""
+    world = started(Counted, rights, lambda: Counted.calls * CALL_NS)
     longest: dict[str, int] = {}
-    for one in largest(api, api.until, at_most=ELEMENTS):
-        client = world.node.connect()
-        client.expects_anything = True
+    for one in requests:
+        client = connected(world)
         Counted.longest = 0
-        client.send_bytes(b"".join(bytes(chunk) for chunk in encode_request(one.request, one.version, 1, "")))
+        client.send_bytes(frame_of(one))
         world.settle(10_000)
         longest[one.shape] = Counted.longest
         world.node.disconnect(client)
         world.settle()
     assert world.node.halted is None
+    return longest
+
+
+@pytest.mark.parametrize("rights", RIGHTS)
+@pytest.mark.parametrize("api", served(), ids=lambda api: api.name)
+def test_the_largest_requests_of_an_api_leave_turns_to_others(api: Api, rights: str) -> None:
+    longest = calls_of(list(largest(api, api.until, at_most=ELEMENTS)), rights)
     assert {shape: calls for shape, calls in longest.items() if calls > CALLS_MAX} == {}
+
+
+@pytest.mark.parametrize("name", HEAVY)
+def test_as_many_elements_as_a_request_may_have_leave_turns_to_others(name: str) -> None:
+    api = next(one for one in served() if one.name == name)
+    shapes = [f"{shape} x" for shape in HEAVY[name]]
+    requests = [one for one in largest(api, api.until) if one.shape.startswith(tuple(shapes))]
+    assert len(requests) == len(shapes)
+    longest = calls_of(requests, "with all rights")
+    assert {shape: calls for shape, calls in longest.items() if calls > HEAVY_CALLS_MAX} == {}

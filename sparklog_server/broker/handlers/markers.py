@@ -6,8 +6,9 @@ which writes its own markers without this request. Where there is no other broke
 open in the partition too. See docs/decisions/0013.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Final
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, TopicPartition
@@ -27,6 +28,8 @@ from sparklog_server.broker.session import AnsweredInSteps, Call, Parked
 from sparklog_server.broker.txn_marker import Outcomes, TxnMarker
 from sparklog_server.coordinator.placement import OFFSETS_TOPIC
 
+_WRITTEN_TOGETHER: Final = 16
+"""The number of partitions that get their marker in one step."""
 _WAIT_MS = 30_000  # Kafka's default request.timeout.ms, after which the sender has given up
 
 
@@ -45,57 +48,79 @@ def write_txn_markers(
     waiting = _Writing(context, call, request)
     markers = Markers()
     owned: frozenset[int] | None = frozenset()
-    if any(topic.name == OFFSETS_TOPIC for asked in request.markers for topic in asked.topics):
-        owned = context.transactions.open_producers()
+    owned_at: Instant | None = None
     for index, asked in enumerate(request.markers):
+        written = partial(waiting.written, index)
+        seen: dict[TopicPartition, None] = {}
+        few: list[TopicPartition] = []
+        for topic_partition in _partitions_of(asked):
+            if topic_partition in seen:
+                continue
+            seen[topic_partition] = None
+            if topic_partition.topic == OFFSETS_TOPIC:
+                if owned_at is not now:  # transactions begin between two turns
+                    owned, owned_at = context.transactions.open_producers(), now
+                code = _refusal_of_offsets(context, topic_partition, asked.producer_id, owned)
+                if code is not ErrorCode.NONE:
+                    waiting.refused(index, topic_partition, code)
+                    continue
+            few.append(topic_partition)
+            if len(few) == _WRITTEN_TOGETHER:
+                waiting.begun()
+                markers.write(context, _marker(asked, few), written, now)
+                few = []
+                now = yield
+        if few:
+            waiting.begun()
+            markers.write(context, _marker(asked, few), written, now)
         now = yield
-        refused = _refused_offsets(context, asked, owned)
-        marker = TxnMarker(
-            producer_id=asked.producer_id,
-            producer_epoch=asked.producer_epoch,
-            is_commit=asked.transaction_result,
-            coordinator_epoch=asked.coordinator_epoch,
-            transaction_version=asked.transaction_version,
-            partitions=tuple(one for one in _partitions_of(asked) if one not in refused),
-        )
-        markers.write(context, marker, partial(waiting.written, index, refused), now)
     if waiting.is_done:
         return (yield from waiting.response())
     context.timers.park(waiting, _WAIT_MS, now)
     return Parked.FLOWING
 
 
-def _partitions_of(marker: WritableTxnMarker) -> tuple[TopicPartition, ...]:
-    return tuple(
-        TopicPartition(topic.name, index) for topic in marker.topics for index in topic.partition_indexes
+def _partitions_of(marker: WritableTxnMarker) -> Iterator[TopicPartition]:
+    for topic in marker.topics:
+        for index in topic.partition_indexes:
+            yield TopicPartition(topic.name, index)
+
+
+def _marker(asked: WritableTxnMarker, partitions: list[TopicPartition]) -> TxnMarker:
+    return TxnMarker(
+        producer_id=asked.producer_id,
+        producer_epoch=asked.producer_epoch,
+        is_commit=asked.transaction_result,
+        coordinator_epoch=asked.coordinator_epoch,
+        transaction_version=asked.transaction_version,
+        partitions=tuple(partitions),
     )
 
 
-def _refused_offsets(
-    context: Context, asked: WritableTxnMarker, owned: frozenset[int] | None
-) -> dict[TopicPartition, ErrorCode]:
-    """The offsets partitions that accept no marker from this sender, and the error; `owned` are the producers
-    with an open transaction.
+def _refusal_of_offsets(
+    context: Context, offsets: TopicPartition, producer_id: int, owned: frozenset[int] | None
+) -> ErrorCode:
+    """The error of an offsets partition that accepts no marker from this sender, or NONE; `owned` are the
+    producers with an open transaction.
     """
-    refused = {}
-    for topic_partition in _partitions_of(asked):
-        partition = (
-            context.partitions.find(*topic_partition) if topic_partition.topic == OFFSETS_TOPIC else None
-        )
-        if partition is None:
-            continue
-        producer = partition.log.producers.producers.get(asked.producer_id)
-        if owned is None:
-            refused[topic_partition] = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        elif asked.producer_id in owned:
-            refused[topic_partition] = ErrorCode.CONCURRENT_TRANSACTIONS
-        elif context.live.is_only_broker and (producer is None or producer.transaction_start < 0):
-            refused[topic_partition] = ErrorCode.INVALID_TXN_STATE
-    return refused
+    partition = context.partitions.find(*offsets)
+    if partition is None:
+        return ErrorCode.NONE
+    if owned is None:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if producer_id in owned:
+        return ErrorCode.CONCURRENT_TRANSACTIONS
+    producer = partition.log.producers.producers.get(producer_id)
+    if context.live.is_only_broker and (producer is None or producer.transaction_start < 0):
+        return ErrorCode.INVALID_TXN_STATE
+    return ErrorCode.NONE
 
 
 class _Writing:
-    """A request whose markers are not all committed yet."""
+    """A request whose markers are not all committed yet.
+
+    Invariant: `_missing` counts the calls of `written` that are outstanding.
+    """
 
     __slots__ = ("_context", "_missing", "_outcomes", "_request", "call")
 
@@ -103,16 +128,24 @@ class _Writing:
         self.call = call
         self._context = context
         self._request = request
-        self._missing = len(request.markers)
-        self._outcomes: list[Outcomes] = [{} for _ in request.markers]
+        self._missing = 0
+        self._outcomes: list[dict[TopicPartition, ErrorCode]] = [{} for _ in request.markers]
 
     @property
     def is_done(self) -> bool:
         return self._missing == 0
 
-    def written(self, index: int, refused: Outcomes, outcomes: Outcomes, now: Instant) -> None:
-        """The results of one marker in the partitions that accepted it."""
-        self._outcomes[index] = {**refused, **outcomes}
+    def refused(self, index: int, topic_partition: TopicPartition, code: ErrorCode) -> None:
+        """A partition accepts no marker from the sender."""
+        self._outcomes[index][topic_partition] = code
+
+    def begun(self) -> None:
+        """A marker is being written to some partitions; `written` will be called for them."""
+        self._missing += 1
+
+    def written(self, index: int, outcomes: Outcomes, now: Instant) -> None:
+        """The results of one marker in some partitions."""
+        self._outcomes[index].update(outcomes)
         self._missing -= 1
         if not self._missing and self.call.waiting is self:
             self._context.woken[self] = None

@@ -32,7 +32,11 @@ from sparklog_server.broker.administration import refusal_of_late
 from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import AnsweredInSteps, Call, InSteps
-from sparklog_server.controller.topics import PARTITIONS_PER_REQUEST_MAX
+from sparklog_server.controller.topics import (
+    PARTITIONS_PER_REQUEST_MAX,
+    TOO_MANY_PARTITIONS,
+    partitions_asked,
+)
 from sparklog_server.metadata.entries import TopicImage
 from sparklog_server.replica.disks import has_room
 
@@ -86,49 +90,40 @@ def create_topics(
 ) -> AnsweredInSteps:
     """Create topics, each with its own result (KIP-4)."""
     repeated = _repeated(topic.name for topic in request.topics)
-    refused = [
-        CreatableTopicResult(name=name, error_code=ErrorCode.INVALID_REQUEST, error_message=_REPEATED_MESSAGE)
-        for name in repeated
-    ]
-    request.topics = [topic for topic in request.topics if topic.name not in repeated]
-    if not context.may(call, Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME):
-        allowed = []
-        for topic in request.topics:
-            now = yield
-            if context.allow(call, Operation.CREATE, Resource.TOPIC, topic.name):
-                allowed.append(topic)
-            else:
-                refused.append(
-                    CreatableTopicResult(
-                        name=topic.name,
-                        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-                        error_message="Authorization failed.",
-                    )
-                )
-        request.topics = allowed
-    if not has_room(context.partitions.directories, now):
-        refused += [
-            CreatableTopicResult(name=one.name, error_code=_NO_ROOM, error_message=_NO_ROOM_MESSAGE)
-            for one in request.topics
-        ]
-        request.topics = []
+    refused: list[CreatableTopicResult] = []
+
+    def refuse(name: str, code: ErrorCode, message: str | None) -> None:
+        refused.append(CreatableTopicResult(name=name, error_code=code, error_message=message))
+
+    for name in repeated:
+        refuse(name, ErrorCode.INVALID_REQUEST, _REPEATED_MESSAGE)
+    may_create_all = context.may(call, Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME)
+    is_roomy = has_room(context.partitions.directories, now)
+    default_count = context.settings.num_partitions
+    allowed: list[CreatableTopic] = []
+    partitions = 0
+    for topic in request.topics:
+        now = yield
+        if topic.name in repeated:
+            continue
+        if not may_create_all and not context.allow(call, Operation.CREATE, Resource.TOPIC, topic.name):
+            refuse(topic.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
+        elif not is_roomy:
+            refuse(topic.name, _NO_ROOM, _NO_ROOM_MESSAGE)
+        else:
+            allowed.append(topic)
+            partitions += partitions_asked(topic, default_count)
+    is_too_large = max(len(allowed), partitions) > PARTITIONS_PER_REQUEST_MAX
     charges = _Charges(context, call, now, strict_since=_STRICT_CREATE_SINCE)
-    if context.quotas.is_set:
-        default_count = context.settings.num_partitions
-        admitted = []
-        for topic in request.topics:
-            count = len(topic.assignments) or (
-                default_count if topic.num_partitions == -1 else topic.num_partitions
-            )
-            if charges.admits(topic.name, count):
-                admitted.append(topic)
-            else:
-                refused.append(
-                    CreatableTopicResult(
-                        name=topic.name, error_code=ErrorCode.THROTTLING_QUOTA_EXCEEDED, error_message=None
-                    )
-                )
-        request.topics = admitted
+    request.topics = []
+    for topic in allowed:
+        if is_too_large:
+            now = yield
+            refuse(topic.name, ErrorCode.POLICY_VIOLATION, TOO_MANY_PARTITIONS)
+        elif not context.quotas.is_set or charges.admits(topic.name, partitions_asked(topic, default_count)):
+            request.topics.append(topic)
+        else:
+            refuse(topic.name, ErrorCode.THROTTLING_QUOTA_EXCEEDED, None)
 
     def completed(reply: CreateTopicsResponse) -> InSteps[CreateTopicsResponse]:
         charges.settle(reply.topics)
@@ -155,15 +150,10 @@ def create_topics(
 
 
 def _parts(request: CreateTopicsRequest) -> Iterator[CreateTopicsRequest]:
-    """The topics of a request, a few at a time: the controller decides on each part in one turn. One that
-    asks for more partitions than a request may is refused whole.
-    """
-    topics: list[CreatableTopic] = request.topics
-    partitions = sum(max(len(topic.assignments), topic.num_partitions, 1) for topic in topics)
-    together = _DECIDED_TOGETHER if partitions <= PARTITIONS_PER_REQUEST_MAX else len(topics)
-    for begin in range(0, max(len(topics), 1), max(together, 1)):
+    """The topics of a request, a few at a time: the controller decides on each part in one turn."""
+    for begin in range(0, max(len(request.topics), 1), _DECIDED_TOGETHER):
         yield CreateTopicsRequest(
-            topics=topics[begin : begin + together],
+            topics=request.topics[begin : begin + _DECIDED_TOGETHER],
             timeout_ms=request.timeout_ms,
             validate_only=request.validate_only,
         )
