@@ -1,5 +1,5 @@
-"""What MkDocs needs beyond the pages in this directory: the README as the home page, the change log, links to
-files that are not pages, which the site names and does not have, and the rank of pages in a search.
+"""What MkDocs needs beyond the pages in this directory: the change log, links to files that are not pages,
+which the site names and does not have, and the rank of pages in a search.
 
 A page that shows a picture which the site does not have, and a picture that no page shows, are warnings,
 which end the build.
@@ -17,12 +17,12 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 PROJECT: Final = Path(__file__).resolve().parent.parent
-PAGES: Final = {"README.md": "index.md", "CHANGELOG.md": "changelog.md"}
+PAGES: Final = {"CHANGELOG.md": "changelog.md"}
 """Pages of the top directory and their names in the site."""
 DECISIONS: Final = "decisions/README.md"
-RANKED_LOWER: Final = ("Reference", "Development")
-"""Sections of the navigation that a search ranks below guides: who searches a task wants its description, and
-not a method with a similar name.
+RANKED_LOWER: Final = ("Reference", "Contributors")
+"""Sections of the navigation that a search ranks below guides: a search for a task finds its description
+before a method with a similar name.
 """
 RANK: Final = 0.1
 _LINK: Final = re.compile(r"(!?)\[([^\]]*)\]\(([^)#:\s]+)(#[^)]*)?\)")
@@ -65,7 +65,7 @@ def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files
 
 
 def on_env(env: Environment, *, config: MkDocsConfig, files: Files) -> Environment:
-    """Warn of pictures that no page shows: their markup was not understood, or nobody needs them."""
+    """Warn of pictures that no page shows: the markup was not understood, or the picture is left over."""
     del config
     for file in files.media_files():
         if file.src_uri.startswith("images/") and file.dest_uri not in _shown:

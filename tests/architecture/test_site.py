@@ -33,8 +33,9 @@ def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(tmp_
     foreign = {found for page in pages for found in CODE_ADDRESSES.findall(page.read_text())}
     assert foreign == set()
     assert "Producer" in (tmp_path / "client.html").read_text()
-    pictures = set(re.findall(r'<img[^>]* src="images/([^"]+)"', (tmp_path / "concepts.html").read_text()))
-    assert pictures == {path.name for path in (PROJECT / "docs" / "images").iterdir()}
+    home = (tmp_path / "index.html").read_text()
+    pictures = set(re.findall(r'<img[^>]* src="images/([^"]+)"', home))
+    assert pictures == {"kill.svg", "architecture.svg", "figures.svg"}
     assert all(
         'href="site.css"' in page.read_text() for page in tmp_path.glob("*.html") if page.stem != "404"
     )
@@ -62,7 +63,7 @@ def test_a_picture_that_is_missing_or_shown_nowhere_is_a_warning_which_ends_the_
             text=True,
             check=False,
         )
-        # README and the change log, which the hook adds, link to pages that are not here.
+        # The change log, which the hook adds, links to pages that are not here.
         return re.findall("WARNING.*picture.*", built.stderr)
 
     assert warnings("![here](images/here.svg)") == []
@@ -74,20 +75,32 @@ def test_a_picture_that_is_missing_or_shown_nowhere_is_a_warning_which_ends_the_
 @pytest.mark.parametrize(
     ("source", "written", "shown"),
     [
-        ("README.md", "[limits](docs/limits.md#memory)", "[limits](limits.md#memory)"),
-        ("README.md", "[docs/decisions](docs/decisions)", "[docs/decisions](decisions/README.md)"),
-        ("README.md", "[programs](examples)", "programs (`examples`)"),
+        ("CHANGELOG.md", "[limits](docs/limits.md#memory)", "[limits](limits.md#memory)"),
+        ("CHANGELOG.md", "[docs/decisions](docs/decisions)", "[docs/decisions](decisions/README.md)"),
+        ("CHANGELOG.md", "[programs](examples)", "programs (`examples`)"),
         ("docs/cluster.md", "[log](../CHANGELOG.md)", "[log](changelog.md)"),
         ("docs/decisions/0003-x.md", "[disks](../disks.md)", "[disks](../disks.md)"),
         ("docs/decisions/0003-x.md", "[next](0004-own-event-loop.md)", "[next](0004-own-event-loop.md)"),
         ("docs/concepts.md", "![a log](images/log.svg)", "![a log](images/log.svg)"),
         ("docs/decisions/0003-x.md", "![a log](../images/log.svg)", "![a log](../images/log.svg)"),
-        ("README.md", "![a log](docs/images/log.svg)", "![a log](images/log.svg)"),
+        ("CHANGELOG.md", "![a log](docs/images/log.svg)", "![a log](images/log.svg)"),
         ("docs/tools.md", "[elsewhere](https://example.org/x)", "[elsewhere](https://example.org/x)"),
     ],
 )
 def test_a_link_leads_to_its_page_or_names_the_file(source: str, written: str, shown: str) -> None:
     assert linked(written, PurePosixPath(source)) == shown
+
+
+def test_the_index_by_reader_and_the_navigation_name_every_page() -> None:
+    pages = {
+        path.relative_to(PROJECT / "docs").as_posix()
+        for path in (PROJECT / "docs").rglob("*.md")
+        if not path.name[0].isdigit()
+    } - {"index.md"}
+    index = (PROJECT / "docs" / "index.md").read_text().partition("## Every page, by reader")[2]
+    assert {page for page in pages if f"({page})" not in index} == set()
+    navigation = (PROJECT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+    assert {page for page in pages if f"- {page}\n" not in navigation} == set()
 
 
 def test_what_is_not_supported_agrees_with_the_tables_of_apis_and_settings() -> None:

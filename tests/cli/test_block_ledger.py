@@ -20,6 +20,7 @@ from tests.tools import PROJECT
 EXECUTED: Final = {
     "README.md": "tests/cli/test_documented_blocks.py and tests/spark/test_examples.py",
     "docs/command-line.md": "tests/cli/test_documented_blocks.py",
+    "docs/python.md": "tests/cli/test_documented_blocks.py",
     "docs/start-python.md": "tests/cli/test_documented_blocks.py",
     "docs/start-operator.md": "tests/cli/test_documented_blocks.py",
     "docs/start-spark.md": "tests/spark/test_examples.py",
@@ -53,6 +54,9 @@ NOT_EXECUTED: Final = {
         "docs/fault-tests.md",
         "Fault tests",
     ): "it needs a minute and namespaces; tests/live runs shorter attacks",
+    ("docs/index.md", "sparklog"): "tests/packaging installs the tree in an environment of its own",
+    ("docs/install.md", "On this machine"): "tests/packaging installs the tree in an environment of its own",
+    ("docs/install.md", "On other machines"): "tests/packaging builds a wheel and installs it",
     (
         "docs/logs.md",
         "Levels",
