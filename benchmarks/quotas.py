@@ -14,7 +14,7 @@ from benchmarks import harness
 from sparklog.model import Instant, Micros, Millis, SessionId
 from sparklog.wire.frame import RECEIVE_BUFFER_BYTES, Framer, spare_buffers
 from sparklog.wire.messages.produce import ProduceResponse
-from sparklog_server.broker.client_quotas import ClientQuotas
+from sparklog_server.broker.access.client_quotas import ClientQuotas
 from sparklog_server.broker.session import Call, Session
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.metadata.client_quotas import Quotas

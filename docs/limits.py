@@ -5,18 +5,10 @@ from typing import NamedTuple
 from sparklog.client.sasl import scram_messages
 from sparklog.kernels import codec_reference
 from sparklog.record import compression
-from sparklog_server.broker import (
-    client_telemetry,
-    client_values,
-    consumer_sessions,
-    log_settings,
-    pushed_metrics,
-    reply_sender,
-    request_spans,
-    resolver,
-    sliced_requests,
-)
+from sparklog_server.broker import consumer_sessions, dynamic_config, reply_sender, sliced_requests
+from sparklog_server.broker.coordinators import resolver
 from sparklog_server.broker.handlers import credentials, delegation_tokens
+from sparklog_server.broker.metrics import client_telemetry, pushed_metrics, request_spans
 from sparklog_server.config.layers import default_of
 from sparklog_server.config.settings import broker_keys
 from sparklog_server.controller import alterations, names, tokens, topics
@@ -107,7 +99,7 @@ MEMORY = [
         "sparklog.telemetry.series.max",
         "Further series that clients push are not shown; `sparklog_client_points_dropped_total` counts "
         "their points.",
-        memory=client_values.SERIES_BYTES,
+        memory=client_telemetry.SERIES_BYTES,
     ),
     Limit(
         "spans of sampled requests that wait for the collector",
@@ -276,7 +268,7 @@ RECORDS = [
     Limit(
         "bytes decompressed in a request's own turn",
         "Larger batches are decompressed by a job.",
-        log_settings.INLINE_BYTES_MAX,
+        dynamic_config.INLINE_BYTES_MAX,
     ),
     Limit(
         "decompressed bytes before the ratio applies",

@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Self
 from sparklog.effects import Effect, Halt, LinkId, Loss, Sliceable
 from sparklog.model import Instant, Micros, SessionId, Ticket, earlier
 from sparklog.wire.frame import RECEIVE_BUFFER_BYTES
-from sparklog_server.broker.authorization import Allow, Authorization
-from sparklog_server.broker.broker_lifecycle import BrokerLifecycle
-from sparklog_server.broker.client_quotas import ClientQuotas, WorkClock
+from sparklog_server.broker.access.authorization import Allow, Authorization
+from sparklog_server.broker.access.client_quotas import ClientQuotas, WorkClock
+from sparklog_server.broker.cluster.broker_lifecycle import BrokerLifecycle
 from sparklog_server.broker.context import CertificatesRefusal, Context
-from sparklog_server.broker.coordinator_requests import settle
-from sparklog_server.broker.directories import close_without_logs
+from sparklog_server.broker.coordinators.coordinator_requests import settle
+from sparklog_server.broker.coordinators.marker_channels import marker_writer
+from sparklog_server.broker.coordinators.transaction_coordinator import TransactionCoordinator
 from sparklog_server.broker.dispatch import HANDLERS, newest_served
-from sparklog_server.broker.ending import marker_writer
-from sparklog_server.broker.local_partitions import follow
-from sparklog_server.broker.opening import Parts, nothing_readable, open_parts
+from sparklog_server.broker.opening.directories import close_without_logs
+from sparklog_server.broker.opening.local_partitions import follow
+from sparklog_server.broker.opening.parts import Parts, nothing_readable, open_parts
 from sparklog_server.broker.request_jobs import RequestJobs
 from sparklog_server.broker.sessions import Sessions
-from sparklog_server.broker.transaction_coordinator import TransactionCoordinator
 from sparklog_server.config.sasl_settings import uses_sasl
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.disk.door import Disk, StorageError
@@ -37,9 +37,9 @@ from sparklog_server.replica.disks import unreadable
 from sparklog_server.security import ANONYMOUS
 
 if TYPE_CHECKING:
-    from sparklog_server.broker.audit_log import AuditLog
-    from sparklog_server.broker.controller_registration import ControllerRegistration
-    from sparklog_server.broker.replication import Replication
+    from sparklog_server.broker.access.audit_log import AuditLog
+    from sparklog_server.broker.cluster.broker_lifecycle import ControllerRegistration
+    from sparklog_server.broker.cluster.replication import Replication
 
 
 class Broker:
@@ -116,23 +116,27 @@ class Broker:
         )
         self._audit: AuditLog | None = None
         if authorization.audit is not None:
-            from sparklog_server.broker import audit_log
+            from sparklog_server.broker.access import audit_log
 
             self._audit = audit_log.AuditLog(self._context, authorization.audit, trace)
         if uses_sasl(settings):
-            from sparklog_server.broker import authentication  # a node without SASL imports no machines
+            from sparklog_server.broker.access import (
+                authentication,  # a node without SASL imports no machines
+            )
 
             sessions.authentication = authentication.begin(parts, read, trace)
         self._replication: Replication | None = None
         if not parts.quorum.is_alone:
-            from sparklog_server.broker.controller_link import ControllerLink  # a node alone needs none
+            from sparklog_server.broker.cluster.controller_link import (
+                ControllerLink,  # a node alone needs none
+            )
 
             session_us = settings.broker_session_timeout_ms * 1000
             self._context.controllers = ControllerLink(
                 parts.quorum, parts.links, trace, heartbeat_us=session_us
             )
             if "broker" in settings.process_roles:
-                from sparklog_server.broker import replication
+                from sparklog_server.broker.cluster import replication
 
                 self._replication = replication.Replication(self._context, trace)
         self._controller_registration = _controller_registration(self._context, parts)
@@ -494,6 +498,6 @@ def _controller_registration(context: Context, parts: Parts) -> "ControllerRegis
     settings = context.settings
     if not settings.controller_listener_names or "controller" not in settings.process_roles:
         return None
-    from sparklog_server.broker.controller_registration import ControllerRegistration
+    from sparklog_server.broker.cluster.broker_lifecycle import ControllerRegistration
 
     return ControllerRegistration(context, parts.incarnation_id)

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from sparklog.model import Instant, Micros, NodeId, Uuid, earlier
 from sparklog.wire.schema import Message
-from sparklog_server.broker.active_controller import Decided
-from sparklog_server.broker.authorization import Authorization
-from sparklog_server.broker.client_quotas import ClientQuotas
-from sparklog_server.broker.coordinator_shards import CoordinatorShards
+from sparklog_server.broker.access.authorization import Authorization
+from sparklog_server.broker.access.client_quotas import ClientQuotas
+from sparklog_server.broker.cluster.active_controller import Decided
+from sparklog_server.broker.cluster.links import Address, Links
+from sparklog_server.broker.cluster.quorum import Quorum
+from sparklog_server.broker.coordinators.coordinator_shards import CoordinatorShards
+from sparklog_server.broker.coordinators.transaction_coordinator import TransactionCoordinator
 from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
-from sparklog_server.broker.links import Address, Links
-from sparklog_server.broker.memory import RequestMemory
-from sparklog_server.broker.quorum import Quorum
-from sparklog_server.broker.reply_memory import ReplyMemory
+from sparklog_server.broker.memory import ReplyMemory, RequestMemory
 from sparklog_server.broker.request_jobs import RequestJobs
 from sparklog_server.broker.request_timers import RequestTimers
 from sparklog_server.broker.session import (
@@ -30,16 +30,15 @@ from sparklog_server.broker.session import (
     principal_of,
 )
 from sparklog_server.broker.sliced_requests import SlicedRequests
-from sparklog_server.broker.transaction_coordinator import TransactionCoordinator
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.metadata.entries import TopicImage
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.replica.partitions import Partitions
 
 if TYPE_CHECKING:
-    from sparklog_server.broker.client_telemetry import ClientTelemetry
     from sparklog_server.broker.consumer_sessions import ConsumerSessions
-    from sparklog_server.broker.transaction_peers import TransactionPeers
+    from sparklog_server.broker.coordinators.transaction_peers import TransactionPeers
+    from sparklog_server.broker.metrics.client_telemetry import ClientTelemetry
     from sparklog_server.replica.sessions import ReplicaSessions
 
 _Reply = TypeVar("_Reply", bound=Message)
@@ -277,7 +276,7 @@ class Context:
         """The other brokers, as transactions use them."""
         if self._transaction_peers is None:
             # At its only use: a broker alone has no peers.
-            from sparklog_server.broker.transaction_peers import TransactionPeers
+            from sparklog_server.broker.coordinators.transaction_peers import TransactionPeers
 
             self._transaction_peers = TransactionPeers(self.links, self.address_of)
         return self._transaction_peers
@@ -309,7 +308,9 @@ class Context:
     def client_telemetry(self) -> "ClientTelemetry":
         """The clients that push metrics."""
         if self._client_telemetry is None:
-            from sparklog_server.broker.client_telemetry import ClientTelemetry  # most clients push none
+            from sparklog_server.broker.metrics.client_telemetry import (
+                ClientTelemetry,  # most clients push none
+            )
 
             self._client_telemetry = ClientTelemetry(self.settings.telemetry, self._entropy)
         return self._client_telemetry

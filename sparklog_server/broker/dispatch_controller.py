@@ -20,8 +20,7 @@ from sparklog.wire.messages.fetch import FetchRequest
 from sparklog.wire.messages.fetch_snapshot import FetchSnapshotRequest
 from sparklog.wire.messages.vote import VoteRequest
 from sparklog_server.broker.context import Context, Handlers
-from sparklog_server.broker.dispatch_administration import ADMINISTRATION
-from sparklog_server.broker.dispatch_records import RECORDS
+from sparklog_server.broker.dispatch import SERVED
 from sparklog_server.broker.handlers.api_versions import versions_of
 from sparklog_server.broker.handlers.control import command_of_node
 from sparklog_server.broker.handlers.envelope import opening
@@ -34,8 +33,6 @@ from sparklog_server.broker.handlers.raft import (
 )
 from sparklog_server.broker.session import Call, Parked
 
-_CREATE_TOPICS = 19
-
 
 def _api_versions(
     context: Context, call: Call, request: ApiVersionsRequest, now: Instant
@@ -44,8 +41,6 @@ def _api_versions(
 
 
 CONTROLLER: Final[Handlers] = {
-    **{key: entry for key, entry in ADMINISTRATION.items() if key in ON_CONTROLLERS},
-    _CREATE_TOPICS: RECORDS[_CREATE_TOPICS],
     API_VERSIONS: (_api_versions, ApiVersionsRequest),
     1: (fetch_metadata, FetchRequest),
     52: (vote, VoteRequest),
@@ -59,5 +54,9 @@ CONTROLLER: Final[Handlers] = {
     70: (command_of_node, ControllerRegistrationRequest),
     73: (command_of_node, AssignReplicasToDirsRequest),
 }
-NEWEST_OF_CONTROLLER: Final = {key: API_BY_KEY[key].until for key in sorted((*CONTROLLER, ENVELOPE))}
+"""The handlers that differ from those of a listener of clients; `dispatch` imports the others."""
+NEWEST_OF_CONTROLLER: Final = {
+    key: API_BY_KEY[key].until
+    for key in sorted({*CONTROLLER, ENVELOPE} | ON_CONTROLLERS.intersection(SERVED))
+}
 CONTROLLER[ENVELOPE] = (opening(CONTROLLER, NEWEST_OF_CONTROLLER), EnvelopeRequest)

@@ -9,7 +9,7 @@ from typing import Final
 
 from sparklog.effects import Chunk, Reply
 from sparklog.model import Instant, Micros
-from sparklog_server.broker.reply_memory import ReplyMemory
+from sparklog_server.broker.memory import ReplyMemory
 from sparklog_server.broker.session import Call, Session
 
 SESSION_TURN_BYTES: Final = 1 << 20

@@ -27,9 +27,9 @@ from sparklog_server.security.hosts import host_of
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
-    from sparklog_server.broker.api_times import ApiTimes, Timed
-    from sparklog_server.broker.session_authentication import SessionAuthentication
-    from sparklog_server.broker.span import Span
+    from sparklog_server.broker.access.session_authentication import SessionAuthentication
+    from sparklog_server.broker.metrics.api_times import ApiTimes, Timed
+    from sparklog_server.broker.metrics.span import Span
 
 Used = tuple[int, int, int]
 """The usage of a request, recorded if the broker has any quota: its bytes, ns of work, and the throttle time

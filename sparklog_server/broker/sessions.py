@@ -18,12 +18,12 @@ from sparklog.wire.api_keys import API_VERSIONS
 from sparklog.wire.frame import Framer, spare_buffers
 from sparklog.wire.header import UnsupportedVersion, encode_reply
 from sparklog.wire.schema import Message
-from sparklog_server.broker.client_quotas import ClientQuotas
+from sparklog_server.broker.access.client_quotas import ClientQuotas
 from sparklog_server.broker.context import Context, Handlers
 from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
 from sparklog_server.broker.handlers.api_versions import of_unsupported_version
 from sparklog_server.broker.memory import RequestMemory
-from sparklog_server.broker.observers import Observers
+from sparklog_server.broker.metrics.observers import Observers
 from sparklog_server.broker.reply_sender import (
     ANSWER_BYTES_MIN,
     SESSION_TURN_BYTES,
@@ -48,7 +48,7 @@ from sparklog_server.replica.directory import Trace
 from sparklog_server.security import NotLoaded
 
 if TYPE_CHECKING:
-    from sparklog_server.broker.authentication import Authentication
+    from sparklog_server.broker.access.authentication import Authentication
 
 _NO_CONTROLLERS: Final[tuple[Handlers, Mapping[int, int]]] = ({}, {})
 

@@ -25,8 +25,7 @@ from typing import Any, Final, Protocol
 
 from sparklog.model import Instant
 from sparklog.wire.schema import Message
-from sparklog_server.broker.memory import RequestMemory
-from sparklog_server.broker.reply_memory import ReplyMemory
+from sparklog_server.broker.memory import ReplyMemory, RequestMemory
 from sparklog_server.broker.session import (
     Answer,
     AnsweredInSteps,

@@ -75,7 +75,7 @@ def format_directories(
 
     from sparklog.errors import SettingsError
     from sparklog.model import Millis
-    from sparklog_server.broker import formatting
+    from sparklog_server.broker.opening import formatting
     from sparklog_server.config.load import load
     from sparklog_server.disk.door import StorageError
     from sparklog_server.disk.os_disk import OsDisk

@@ -15,7 +15,7 @@ from sparklog.client.admin_cluster import Cluster, Quorum
 from sparklog.client.settings import ClientSettings
 from sparklog.errors import SettingsError
 from sparklog.model import Millis
-from sparklog_server.broker.formatting import format_node
+from sparklog_server.broker.opening.formatting import format_node
 from sparklog_server.config.listeners import joined
 from sparklog_server.config.load import Loaded, load
 from sparklog_server.config.quorum_settings import BOOTSTRAP_KEY

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 import h11
 
-from sparklog_server.broker.report import BrokerReport
+from sparklog_server.broker.metrics.report import BrokerReport
 from sparklog_server.config.listeners import Listener, is_loopback, joined
 from sparklog_server.daemon.admission import ACCEPT_AGAIN_S, OUT_OF_RESOURCES
 from sparklog_server.daemon.http_connection import HttpConnection
@@ -34,7 +34,7 @@ from sparklog_server.security import ANONYMOUS
 from sparklog_server.security.principals import Identity
 
 if TYPE_CHECKING:
-    from sparklog_server.broker.basic_login import BasicLogin
+    from sparklog_server.broker.access.basic_login import BasicLogin
     from sparklog_server.daemon.handshakes import Handshakes
 
 CONNECTIONS_MAX: Final = 64
@@ -91,7 +91,7 @@ class HttpListener:
         )
         self._login: BasicLogin | None = None
         if listener.is_encrypted and not listener.is_loopback:
-            from sparklog_server.broker import basic_login
+            from sparklog_server.broker.access import basic_login
 
             self._login = basic_login.BasicLogin(context, entropy(32), trace)
         pump.measure()

@@ -18,8 +18,8 @@ from typing import Final, NamedTuple
 
 from sparklog.kernels import implementation
 from sparklog_server import metrics
-from sparklog_server.broker.report import BrokerReport
-from sparklog_server.broker.report_requests import WINDOW_US
+from sparklog_server.broker.metrics.report import BrokerReport
+from sparklog_server.broker.metrics.report_requests import WINDOW_US
 from sparklog_server.daemon.gil_waits import GilWaits
 from sparklog_server.daemon.http_connection import HttpConnection
 from sparklog_server.daemon.jobs import Jobs

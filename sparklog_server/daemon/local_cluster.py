@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from sparklog.errors import SettingsError
 from sparklog.model import Millis
-from sparklog_server.broker.formatting import format_node, initial_controllers
+from sparklog_server.broker.opening.formatting import format_node, initial_controllers
 from sparklog_server.config.http_settings import of_node
 from sparklog_server.config.load import Loaded, load
 from sparklog_server.config.quorum_settings import BOOTSTRAP_KEY

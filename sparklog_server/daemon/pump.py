@@ -26,9 +26,9 @@ from sparklog.effects import (
     release,
 )
 from sparklog.model import Instant, Micros, SessionId, Ticket
-from sparklog_server.broker.client_quotas import ClientQuotas
-from sparklog_server.broker.links import TO_CONTROLLERS
-from sparklog_server.broker.log_settings import decompress_memory
+from sparklog_server.broker.access.client_quotas import ClientQuotas
+from sparklog_server.broker.cluster.links import TO_CONTROLLERS
+from sparklog_server.broker.dynamic_config import decompress_memory
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.daemon.connection import Connection
 from sparklog_server.daemon.jobs import Done, Job, Jobs
@@ -42,7 +42,7 @@ from sparklog_server.security.principals import UNKNOWN, Identity
 if TYPE_CHECKING:
     import ssl
 
-    from sparklog_server.broker.broker_lifecycle import BrokerLifecycle
+    from sparklog_server.broker.cluster.broker_lifecycle import BrokerLifecycle
     from sparklog_server.broker.context import Context
     from sparklog_server.broker.sessions import Sessions
     from sparklog_server.daemon.certificates import Certificates

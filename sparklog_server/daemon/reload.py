@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from sparklog.errors import SettingsError
-from sparklog_server.broker.local_partitions import reload
+from sparklog_server.broker.opening.local_partitions import reload
 from sparklog_server.config.layers import Layers
 from sparklog_server.config.reload import Reloaded, SettingsFile
 from sparklog_server.daemon.pump import Pump, Serving, read_clock

@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 from sparklog.errors import SettingsError
 from sparklog.model import Millis
 from sparklog.wire.schema import Message
-from sparklog_server.broker.formatting import format_node, initial_controllers
+from sparklog_server.broker.opening.formatting import format_node, initial_controllers
 from sparklog_server.config.access_settings import STANDARD_AUTHORIZER
 from sparklog_server.config.http_settings import of_node
 from sparklog_server.config.listeners import Listener, joined

@@ -18,8 +18,8 @@ from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from sparklog_server.broker.request_spans import RequestSpans
-from sparklog_server.broker.span import Span
+from sparklog_server.broker.metrics.request_spans import RequestSpans
+from sparklog_server.broker.metrics.span import Span
 from sparklog_server.config.http_settings import Collector
 from sparklog_server.daemon.jobs import Jobs
 from sparklog_server.daemon.reactor import Reactor

@@ -28,7 +28,7 @@ from sparklog.errors import without_frames
 from sparklog.model import SessionId, Ticket
 from sparklog.wire.header import decode_reply, encode_request
 from sparklog.wire.schema import Message
-from sparklog_server.broker.authorization import Allow
+from sparklog_server.broker.access.authorization import Allow
 from sparklog_server.broker.broker import Broker
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.disk.door import StorageError

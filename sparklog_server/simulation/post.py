@@ -12,7 +12,7 @@ from typing import NamedTuple
 from sparklog.effects import Disconnect, Effect, LinkId, Loss, SendTo
 from sparklog.model import Instant, Micros
 from sparklog.wire.schema import Message
-from sparklog_server.broker.links import Address, Answered, Links
+from sparklog_server.broker.cluster.links import Address, Answered, Links
 
 _FRAME = Struct(">QQ")
 

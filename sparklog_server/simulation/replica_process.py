@@ -16,17 +16,17 @@ from sparklog.wire.messages.list_offsets import ListOffsetsRequest
 from sparklog.wire.messages.produce import ProduceRequest
 from sparklog.wire.schema import Message
 from sparklog_server.agenda import Agenda
-from sparklog_server.broker.authorization import Operation, Resource
+from sparklog_server.broker.access.authorization import Operation, Resource
+from sparklog_server.broker.cluster.links import Address
+from sparklog_server.broker.cluster.replication import Replication
 from sparklog_server.broker.context import Context
-from sparklog_server.broker.directories import recover_logs, registration
 from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
 from sparklog_server.broker.handlers.delete_records import delete_records
 from sparklog_server.broker.handlers.offsets import list_offsets
 from sparklog_server.broker.handlers.produce import produce
 from sparklog_server.broker.handlers.replica_fetch import fetch_as_replica
-from sparklog_server.broker.links import Address
-from sparklog_server.broker.local_partitions import follow, open_partitions
-from sparklog_server.broker.replication import Replication
+from sparklog_server.broker.opening.directories import recover_logs, registration
+from sparklog_server.broker.opening.local_partitions import follow, open_partitions
 from sparklog_server.broker.request_timers import RequestTimers
 from sparklog_server.broker.session import (
     Answer,

@@ -13,7 +13,7 @@ from sparklog.wire.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from sparklog_server.broker.quorum import Quorum
+from sparklog_server.broker.cluster.quorum import Quorum
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.metadata.snapshot import digest

@@ -29,7 +29,7 @@ from sparklog.wire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from sparklog_server.broker.authorization import Allow
+from sparklog_server.broker.access.authorization import Allow
 from tests.broker import transactions
 from tests.broker.groups import ask_coordinator
 from tests.broker.world import World

@@ -18,7 +18,7 @@ from sparklog.wire.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsResponse,
 )
 from sparklog.wire.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
-from sparklog_server.broker.report import BrokerReport
+from sparklog_server.broker.metrics.report import BrokerReport
 from sparklog_server.metrics_text import Text
 from sparklog_server.simulation.cluster import SimulatedConnection
 from tests.broker.configuring import METRICS, set_to

@@ -14,7 +14,7 @@ from sparklog.wire.messages.broker_registration import (
 from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from sparklog.wire.schema import Message
-from sparklog_server.broker.quorum import Company, Quorum
+from sparklog_server.broker.cluster.quorum import Company, Quorum
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.continuations import Continuations
 from sparklog_server.metadata.features import SUPPORTED

@@ -11,7 +11,7 @@ from sparklog.wire.header import decode_reply
 from sparklog.wire.messages.create_topics import CreateTopicsResponse
 from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from sparklog.wire.messages.produce import ProduceResponse
-from sparklog_server.broker.forwarding import PrincipalData, joined
+from sparklog_server.broker.cluster.controller_link import PrincipalData, joined
 from sparklog_server.config.access_settings import STANDARD_AUTHORIZER
 from sparklog_server.metadata.acls import AclRule, Operation, PatternType, Permission, ResourceType
 from tests.broker.clusters import Cluster

@@ -50,7 +50,7 @@ from sparklog.wire.messages.list_partition_reassignments import (
 from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from sparklog.wire.messages.produce import ProduceResponse
 from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
-from sparklog_server.broker.authorization import Operation, Resource
+from sparklog_server.broker.access.authorization import Operation, Resource
 from sparklog_server.broker.session import Encoded
 from sparklog_server.log.producer_state import MANY
 from tests.broker.administering import HOSTILE_NAMES, NODE, UNKNOWN_NODE, Admin, features_set, sized

@@ -20,7 +20,7 @@ from sparklog.wire.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
-from sparklog_server.broker.authorization import Operation, Resource
+from sparklog_server.broker.access.authorization import Operation, Resource
 from tests.broker.configuring import (
     APPEND,
     BROKER,

@@ -10,7 +10,7 @@ from sparklog.wire.messages.fetch import FetchResponse
 from sparklog.wire.messages.list_offsets import ListOffsetsResponse
 from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from sparklog.wire.messages.produce import ProduceResponse
-from sparklog_server.broker import audit_topic
+from sparklog_server.broker.access import audit_topic
 from sparklog_server.config.access_settings import STANDARD_AUTHORIZER
 from sparklog_server.coordinator.placement import AUDIT_TOPIC
 from tests.broker.clusters import Cluster

@@ -6,7 +6,7 @@ from typing import cast
 from sparklog.model import Instant, Micros, Millis, NodeId, SessionId
 from sparklog.wire.frame import Framer
 from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
-from sparklog_server.broker.authorization import Authorization, Operation, Resource
+from sparklog_server.broker.access.authorization import Authorization, Operation, Resource
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.handlers.control import command_of_node
 from sparklog_server.broker.session import Call, Parked, Session

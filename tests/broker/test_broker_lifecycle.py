@@ -14,7 +14,7 @@ from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, Brok
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from sparklog.wire.schema import Message
 from sparklog_server.agenda import Agenda
-from sparklog_server.broker.broker_lifecycle import LEAVE_TIME_US, SILENCE_US, BrokerLifecycle
+from sparklog_server.broker.cluster.broker_lifecycle import LEAVE_TIME_US, SILENCE_US, BrokerLifecycle
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.controller.topics import RECORDS_PER_REQUEST_MAX
 from sparklog_server.metadata.entries import Assignment

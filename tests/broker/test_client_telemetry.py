@@ -14,8 +14,8 @@ from sparklog.wire.header import encode_request
 from sparklog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from sparklog.wire.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 from sparklog.wire.schema import Message
-from sparklog_server.broker import otlp as optional
 from sparklog_server.broker.dispatch import TELEMETRY_APIS
+from sparklog_server.broker.metrics import otlp as optional
 from sparklog_server.config.client_metrics import subscription_of
 from sparklog_server.metrics import METRICS as METRICS_DECLARED
 from sparklog_server.simulation.cluster import SimulatedConnection
@@ -465,7 +465,7 @@ def test_silent_clients_are_forgotten_and_make_room() -> None:
 
 
 def test_the_instances_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparklog_server.broker.client_telemetry.INSTANCES_MAX", 5)
+    monkeypatch.setattr("sparklog_server.broker.metrics.client_telemetry.INSTANCES_MAX", 5)
     for _ in range(8):
         Pusher(world).get()
     assert scraped(world).value("sparklog_client_instances") == 5

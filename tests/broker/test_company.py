@@ -2,9 +2,9 @@
 
 from sparklog.model import NodeId, Uuid
 from sparklog.record.control import VoterEndpoint
-from sparklog_server.broker.company import company_of
-from sparklog_server.broker.links import Links
-from sparklog_server.broker.quorum import Company
+from sparklog_server.broker.cluster.links import Links
+from sparklog_server.broker.cluster.quorum import Company
+from sparklog_server.broker.cluster.raft_links import company_of
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.raft.quorum_config import QuorumConfig
 

@@ -25,8 +25,13 @@ from sparklog.wire.messages.delete_topics import (
 )
 from sparklog.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from sparklog.wire.schema import Message
-from sparklog_server.broker.controller_link import COMMAND_US, COMMANDS_MAX, ControllerLink
-from sparklog_server.broker.forwarding import PrincipalData, joined
+from sparklog_server.broker.cluster.controller_link import (
+    COMMAND_US,
+    COMMANDS_MAX,
+    ControllerLink,
+    PrincipalData,
+    joined,
+)
 from sparklog_server.broker.session import Call, Forwarding, Session
 
 ONE, TWO = ("one", 9093), ("two", 9093)

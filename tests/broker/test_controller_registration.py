@@ -10,7 +10,7 @@ from sparklog.wire.messages.controller_registration import (
     ControllerRegistrationRequest,
     ControllerRegistrationResponse,
 )
-from sparklog_server.broker.controller_registration import ControllerRegistration
+from sparklog_server.broker.cluster.broker_lifecycle import ControllerRegistration
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.metadata.features import INITIAL
 

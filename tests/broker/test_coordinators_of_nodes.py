@@ -40,7 +40,7 @@ from sparklog.wire.messages.txn_offset_commit import (
     TxnOffsetCommitResponse,
 )
 from sparklog.wire.schema import Message
-from sparklog_server.broker import transaction_peers
+from sparklog_server.broker.coordinators import transaction_peers
 from sparklog_server.simulation.cluster import SimulatedNode
 from tests.broker.clusters import Cluster
 

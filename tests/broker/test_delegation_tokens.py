@@ -29,7 +29,7 @@ from sparklog.wire.messages.renew_delegation_token import (
     RenewDelegationTokenResponse,
 )
 from sparklog.wire.schema import Message
-from sparklog_server.broker.forwarding import PrincipalData, joined
+from sparklog_server.broker.cluster.controller_link import PrincipalData, joined
 from sparklog_server.simulation.cluster import SimulatedConnection
 from tests.broker.test_controller_listener import LISTENERS, forwarded, framed, in_envelope
 from tests.broker.test_sasl import a_world, connect, is_served, log_in, plain

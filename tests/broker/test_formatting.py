@@ -5,7 +5,7 @@ import pytest
 from sparklog.errors import SettingsError
 from sparklog.model import Millis, NodeId, Uuid
 from sparklog.record.control import KRaftVersion, KRaftVoters, QuorumVoter
-from sparklog_server.broker.formatting import format_node, initial_controllers, standalone
+from sparklog_server.broker.opening.formatting import format_node, initial_controllers, standalone
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.log.first_start import METADATA_DIRECTORY, refuse_unformatted, refuse_what_was_lost
 from sparklog_server.log.identity import DirectoryRefused, encode_uuid, read_meta

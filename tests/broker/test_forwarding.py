@@ -42,8 +42,8 @@ from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopi
 from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from sparklog.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from sparklog.wire.schema import Message
-from sparklog_server.broker.authorization import Allow, Operation, Resource
-from sparklog_server.broker.controller_link import ControllerLink
+from sparklog_server.broker.access.authorization import Allow, Operation, Resource
+from sparklog_server.broker.cluster.controller_link import ControllerLink
 from sparklog_server.simulation.cluster import SimulatedConnection
 from tests.broker.test_controller_listener import LISTENERS, creating
 from tests.broker.world import World

@@ -14,7 +14,7 @@ from sparklog.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from sparklog.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from sparklog_server.broker.authorization import Operation, Resource
+from sparklog_server.broker.access.authorization import Operation, Resource
 from sparklog_server.simulation.cluster import SimulatedConnection
 from tests.broker.groups import SETTINGS, ask_coordinator
 from tests.broker.world import World

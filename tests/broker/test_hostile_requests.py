@@ -13,11 +13,12 @@ from sparklog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsR
 from sparklog.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from sparklog.wire.messages.produce import ProduceRequest
 from sparklog.wire.schema import Message
-from sparklog_server.broker.dispatch import ADMINISTRATION_APIS, SERVED
+from sparklog_server.broker.dispatch import SERVED
 from tests.broker.world import World
 from tests.wire.arbitrary import arbitrary
 from tests.wire.hostile import mutations
 
+_DESCRIBE_CLUSTER = 60
 VERSIONS = ApiVersionsRequest(client_software_name="test", client_software_version="1")
 
 
@@ -100,11 +101,11 @@ def test_no_bent_request_takes_the_broker_down(world: World, api_key: int) -> No
 def test_handlers_that_cannot_be_imported_cost_the_session_alone(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "sparklog_server.broker.dispatch_administration", None)
+    monkeypatch.setitem(sys.modules, "sparklog_server.broker.handlers.cluster", None)
     broker = world.node.running
     sessions = broker._sessions
     served = sessions.handlers.items()
-    sessions.handlers = {key: entry for key, entry in served if key not in ADMINISTRATION_APIS}
+    sessions.handlers = {key: entry for key, entry in served if key != _DESCRIBE_CLUSTER}
     refused, other = world.node.connect(), world.node.connect()
     refused.send(DescribeClusterRequest(), 1, DescribeClusterResponse)
     world.settle()

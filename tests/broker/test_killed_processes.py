@@ -9,7 +9,7 @@ import pytest
 from sparklog.errors import ErrorCode
 from sparklog.model import NodeId, TopicPartition, Uuid
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest
-from sparklog_server.broker.directories import registration
+from sparklog_server.broker.opening.directories import registration
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.log.identity import BOOT_FILE
 from sparklog_server.log.log_dir import LogDir

@@ -16,8 +16,8 @@ from sparklog.wire.messages.find_coordinator import FindCoordinatorRequest
 from sparklog.wire.messages.metadata import MetadataRequest, MetadataResponse
 from sparklog.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from sparklog.wire.schema import Message
-from sparklog_server.broker import links as module
-from sparklog_server.broker.links import IN_FLIGHT_MAX, Links
+from sparklog_server.broker.cluster import links as module
+from sparklog_server.broker.cluster.links import IN_FLIGHT_MAX, Links
 
 SASL_HANDSHAKE = 17
 _HERE = ("127.0.0.1", 9092)

@@ -15,7 +15,7 @@ from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsReq
 from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from sparklog.wire.schema import Message
-from sparklog_server.broker.authorization import Operation, Resource
+from sparklog_server.broker.access.authorization import Operation, Resource
 from sparklog_server.broker.requests import topic_count
 from sparklog_server.coordinator.placement import INTERNAL_TOPICS
 from tests.broker.world import World

@@ -19,7 +19,7 @@ from sparklog.wire.messages.offset_delete import (
     OffsetDeleteResponse,
 )
 from sparklog.wire.messages.produce import ProduceResponse
-from sparklog_server.broker.authorization import Operation, Resource
+from sparklog_server.broker.access.authorization import Operation, Resource
 from tests.broker import transactions
 from tests.broker.groups import ask_commit, ask_offsets
 from tests.broker.participants import READ_COMMITTED, Writer, mark, offset_of, read, started

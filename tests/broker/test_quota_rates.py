@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.model import Millis
-from sparklog_server.broker.connection_rates import ConnectionRates, Throttled
-from sparklog_server.broker.rates import Rate, TokenBucket
+from sparklog_server.broker.access.connection_rates import ConnectionRates, Rate, Throttled, TokenBucket
 
 WINDOWS = 4
 WINDOW_MS = 1000

@@ -8,7 +8,7 @@ from sparklog.model import Instant, Micros, Millis, NodeId
 from sparklog.wire.messages.fetch import FetchRequest, FetchResponse
 from sparklog.wire.messages.vote import VoteRequest, VoteResponse
 from sparklog.wire.schema import Message
-from sparklog_server.broker.raft_links import RaftLinks
+from sparklog_server.broker.cluster.raft_links import RaftLinks
 from sparklog_server.raft.peers import Endpoint, Purpose
 
 NOW = Instant(Micros(0), Millis(0))

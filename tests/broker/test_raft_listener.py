@@ -18,7 +18,7 @@ from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResp
 from sparklog.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 from sparklog.wire.messages.vote import VoteRequest, VoteResponse
 from sparklog.wire.schema import Message
-from sparklog_server.broker.authorization import Operation
+from sparklog_server.broker.access.authorization import Operation
 from sparklog_server.raft import requests
 from sparklog_server.raft.durable_log import METADATA_TOPIC_ID
 from sparklog_server.raft.requests import Myself

@@ -2,7 +2,7 @@
 
 from sparklog.model import Instant, Micros, Millis, SessionId
 from sparklog.wire.frame import Framer
-from sparklog_server.broker.reply_memory import STALLED_US, ReplyMemory
+from sparklog_server.broker.memory import STALLED_US, ReplyMemory
 from sparklog_server.broker.session import Session
 
 LIMIT = 1000

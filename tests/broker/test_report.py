@@ -15,7 +15,7 @@ from sparklog.wire.messages.offset_commit import (
     OffsetCommitResponse,
 )
 from sparklog.wire.messages.produce import ProduceResponse
-from sparklog_server.broker.report import BrokerReport
+from sparklog_server.broker.metrics.report import BrokerReport
 from sparklog_server.metrics_text import Text
 from sparklog_server.simulation.cluster import SimulatedNode
 from tests.broker.clusters import Cluster

@@ -11,7 +11,7 @@ from sparklog.wire import messages
 from sparklog.wire.messages.describe_configs import DescribeConfigsResponse, DescribeConfigsResult
 from sparklog.wire.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 from sparklog.wire.schema import Message
-from sparklog_server.broker.request_errors import RequestErrors
+from sparklog_server.broker.metrics.request_errors import RequestErrors
 
 
 def responses() -> list[type[Message]]:

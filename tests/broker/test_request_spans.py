@@ -10,10 +10,9 @@ from sparklog.wire.messages.fetch import FetchResponse
 from sparklog.wire.messages.list_offsets import ListOffsetsResponse
 from sparklog.wire.messages.metadata import MetadataResponse
 from sparklog.wire.messages.produce import ProduceResponse
-from sparklog_server.broker import otlp
-from sparklog_server.broker.request_spans import WAITING_MAX, RequestSpans
+from sparklog_server.broker.metrics import otlp
+from sparklog_server.broker.metrics.request_spans import WAITING_MAX, RequestSpans, Span
 from sparklog_server.broker.session import Call, Session
-from sparklog_server.broker.span import Span
 from tests.broker.world import World, fetch, latest, produce
 
 

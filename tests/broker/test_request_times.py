@@ -5,7 +5,7 @@ from itertools import accumulate
 from sparklog.model import Instant, Micros, Millis, SessionId
 from sparklog.wire.frame import Framer
 from sparklog.wire.messages.metadata import MetadataRequest
-from sparklog_server.broker.request_times import RUN_MAX, RequestTimes
+from sparklog_server.broker.metrics.request_times import RUN_MAX, RequestTimes
 from sparklog_server.broker.session import Call, Parked, Session
 from sparklog_server.histogram import quantiles_us
 

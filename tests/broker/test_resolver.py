@@ -34,8 +34,8 @@ from sparklog.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 from sparklog.wire.schema import Message
-from sparklog_server.broker import resolver
-from sparklog_server.broker.resolver import KEPT_US, ROUND_US_MAX, ResolverRequest, SinkResolver
+from sparklog_server.broker.coordinators import resolver
+from sparklog_server.broker.coordinators.resolver import KEPT_US, ROUND_US_MAX, ResolverRequest, SinkResolver
 from sparklog_server.coordinator.txn.events import Answer
 
 SINK = sink_name("s")

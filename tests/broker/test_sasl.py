@@ -24,7 +24,7 @@ from sparklog.wire.messages.produce import ProduceRequest, ProduceResponse
 from sparklog.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from sparklog.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from sparklog.wire.schema import Message
-from sparklog_server.broker.authentication import LinkLogins
+from sparklog_server.broker.access.authentication import LinkLogins
 from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.metadata.image import BROKER_RESOURCE, MetadataImage

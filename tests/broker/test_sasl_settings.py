@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from sparklog.client.sasl.machines import OAuthMachine
 from sparklog.model import Instant, Micros, Millis, Offset
-from sparklog_server.broker.authentication import Authentication
+from sparklog_server.broker.access.authentication import Authentication
 from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.metadata.image import BROKER_RESOURCE, MetadataImage

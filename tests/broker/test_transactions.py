@@ -11,7 +11,7 @@ from sparklog.model import Instant
 from sparklog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from sparklog.wire.messages.list_transactions import ListTransactionsRequest
-from sparklog_server.broker.authorization import Operation, Resource
+from sparklog_server.broker.access.authorization import Operation, Resource
 from sparklog_server.coordinator.txn.events import Answer
 from tests.broker.groups import ask_coordinator
 from tests.broker.transactions import CLIENTS, SETTINGS, Producer, add_many, describe, listed, log_end, ready

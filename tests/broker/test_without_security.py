@@ -41,7 +41,7 @@ from sparklog.wire.messages.renew_delegation_token import (
 from sparklog.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from sparklog.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from sparklog.wire.schema import Message
-from sparklog_server.broker.authorization import Operation, Resource
+from sparklog_server.broker.access.authorization import Operation, Resource
 from sparklog_server.controller.credentials import SALT_BYTES_MAX, alter_user_scram_credentials
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.metadata.records import UserScramCredentialRecord

@@ -18,7 +18,7 @@ from sparklog.wire.messages.produce import (
     TopicProduceData,
 )
 from sparklog.wire.schema import Message
-from sparklog_server.broker.authorization import Allow
+from sparklog_server.broker.access.authorization import Allow
 from sparklog_server.broker.broker import Broker
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.simulation.clock import VirtualClock

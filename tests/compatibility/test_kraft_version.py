@@ -8,7 +8,7 @@ import pytest
 
 from sparklog.local_broker import embedded
 from sparklog.model import Millis
-from sparklog_server.broker.formatting import format_node, standalone
+from sparklog_server.broker.opening.formatting import format_node, standalone
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.disk.os_disk import OsDisk
 from tests.compatibility import kafka_tools as tools

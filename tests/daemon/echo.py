@@ -8,7 +8,7 @@ from functools import partial
 
 from sparklog.effects import Disconnect, Effect, FileSlice, Reply, Run, Sliceable, Steps, Sync
 from sparklog.model import Instant, Micros, SessionId, Ticket
-from sparklog_server.broker.client_quotas import ClientQuotas
+from sparklog_server.broker.access.client_quotas import ClientQuotas
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.disk.door import DiskFile, StorageError
 from sparklog_server.loggers import Loggers

@@ -17,7 +17,7 @@ from sparklog.model import Instant, Micros, Millis, SessionId
 from sparklog.wire.frame import Framer
 from sparklog.wire.header import encode_request
 from sparklog.wire.messages.api_versions import ApiVersionsRequest
-from sparklog_server.broker.request_spans import WAITING_MAX, RequestSpans
+from sparklog_server.broker.metrics.request_spans import WAITING_MAX, RequestSpans
 from sparklog_server.broker.session import Call, Session
 from sparklog_server.config import http_settings
 from sparklog_server.daemon import span_exporter

@@ -8,7 +8,7 @@ from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest, Feature
 from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from sparklog.wire.schema import Message
-from sparklog_server.broker.quorum import Quorum
+from sparklog_server.broker.cluster.quorum import Quorum
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import StorageError

@@ -32,12 +32,16 @@ from sparklog.wire.messages.txn_offset_commit import (
 from sparklog.wire.schema import Message
 from sparklog_server.broker.broker import Broker
 from sparklog_server.broker.context import Context
-from sparklog_server.broker.coordinator_requests import ask_shard
+from sparklog_server.broker.coordinators.coordinator_requests import ask_shard
+from sparklog_server.broker.coordinators.transaction_coordinator import (
+    MarkersDone,
+    TransactionCoordinator,
+    WriteMarkers,
+)
 from sparklog_server.broker.dispatch import HANDLERS
 from sparklog_server.broker.handlers.fetch import fetch
 from sparklog_server.broker.handlers.group_offsets import offset_fetch
 from sparklog_server.broker.session import Call, Parked
-from sparklog_server.broker.transaction_coordinator import MarkersDone, TransactionCoordinator, WriteMarkers
 from sparklog_server.coordinator.command import Command
 from sparklog_server.coordinator.group.offsets import refused_txn_commit
 from sparklog_server.coordinator.shard import Answer, Decision

@@ -18,8 +18,8 @@ from sparklog.model import Instant, LeaderEpoch, NodeId, Offset, Uuid
 from sparklog.wire.messages.alter_partition import AlterPartitionRequestPartitionData, BrokerState
 from sparklog.wire.messages.fetch import EpochEndOffset as DivergingEpoch
 from sparklog.wire.messages.fetch import FetchPartition, PartitionData
+from sparklog_server.broker.cluster.replication import Replication
 from sparklog_server.broker.handlers import fetch, near_replica, offsets, replica_fetch
-from sparklog_server.broker.replication import Replication
 from sparklog_server.controller import broker_changes, brokers, in_sync
 from sparklog_server.coordinator.active_shard import ActiveShard
 from sparklog_server.coordinator.runtime import CoordinatorRuntime

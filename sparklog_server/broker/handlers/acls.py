@@ -20,7 +20,7 @@ from sparklog.wire.messages.describe_acls import (
     DescribeAclsResponse,
 )
 from sparklog.wire.schema import Message
-from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
+from sparklog_server.broker.access.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call, Encoded, Parked
 from sparklog_server.controller.refusals import refusal_of

@@ -18,7 +18,7 @@ from sparklog.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from sparklog.wire.schema import Message
-from sparklog_server.broker.authorization import Operation
+from sparklog_server.broker.access.authorization import Operation
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.handlers.broker_loggers import alter_loggers
 from sparklog_server.broker.handlers.configs import LISTED_TYPES, LOGGER_RESOURCE, check_allowed

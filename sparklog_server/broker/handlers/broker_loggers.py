@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from sparklog.errors import ErrorCode
 from sparklog.wire.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource
-from sparklog_server.broker.authorization import Operation
+from sparklog_server.broker.access.authorization import Operation
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.handlers.configs import check_allowed
 from sparklog_server.broker.session import Call

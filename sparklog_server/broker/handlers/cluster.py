@@ -10,10 +10,10 @@ from sparklog.wire.messages.describe_cluster import (
 from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest
 from sparklog.wire.messages.update_features import UpdateFeaturesRequest
 from sparklog.wire.schema import Message
-from sparklog_server.broker.administration import propose_if_allowed
-from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
+from sparklog_server.broker.access.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import Context
-from sparklog_server.broker.operations import operations_on_cluster
+from sparklog_server.broker.handlers.administration import propose_if_allowed
+from sparklog_server.broker.handlers.authorized_operations import operations_on_cluster
 from sparklog_server.broker.session import Call, Parked
 
 _ENDPOINTS = {1: "BROKER", 2: "CONTROLLER"}

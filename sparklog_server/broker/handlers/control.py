@@ -5,9 +5,9 @@ of producer ids, directories of replicas, changes of ISRs.
 from sparklog.model import Instant, NodeId
 from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from sparklog.wire.schema import Message
-from sparklog_server.broker.administration import propose_if_allowed
-from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
+from sparklog_server.broker.access.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import Context
+from sparklog_server.broker.handlers.administration import propose_if_allowed
 from sparklog_server.broker.session import Call, Parked
 
 

@@ -14,9 +14,9 @@ from sparklog.wire.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 from sparklog.wire.schema import Message
-from sparklog_server.broker.authorization import Operation, Resource
+from sparklog_server.broker.access.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
-from sparklog_server.broker.coordinator_shards import CoordinatorShards
+from sparklog_server.broker.coordinators.coordinator_shards import CoordinatorShards
 from sparklog_server.broker.session import AnsweredInSteps, Call, Parked
 
 _BATCHED_SINCE = 4

@@ -13,9 +13,9 @@ from sparklog.wire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResult,
 )
 from sparklog.wire.schema import Message
-from sparklog_server.broker.administration import propose_if_allowed
-from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
+from sparklog_server.broker.access.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import Context
+from sparklog_server.broker.handlers.administration import propose_if_allowed
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.metadata.records import UserScramCredentialRecord
 from sparklog_server.outcome import cut

@@ -28,7 +28,7 @@ from sparklog.wire.messages.renew_delegation_token import (
 )
 from sparklog.wire.pieces import Pieces
 from sparklog.wire.schema import Message
-from sparklog_server.broker.authorization import Operation, Resource
+from sparklog_server.broker.access.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.broker.sliced_requests import SLICE, RequestSlice

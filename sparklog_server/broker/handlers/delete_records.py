@@ -16,7 +16,7 @@ from sparklog.wire.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from sparklog_server.broker.authorization import Operation, Resource
+from sparklog_server.broker.access.authorization import Operation, Resource
 from sparklog_server.broker.context import OWN_DISK_WAIT_MS, Context
 from sparklog_server.broker.session import AnsweredInSteps, Call, Parked
 from sparklog_server.coordinator.placement import INTERNAL_TOPICS

@@ -14,9 +14,9 @@ from sparklog.wire.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
-from sparklog_server.broker.administration import names_too_many
-from sparklog_server.broker.authorization import Operation, Resource
+from sparklog_server.broker.access.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
+from sparklog_server.broker.handlers.administration import names_too_many
 from sparklog_server.broker.session import AnsweredInSteps, Call, Encoded, Parked
 from sparklog_server.controller.names import check_name
 from sparklog_server.disk.door import StorageError

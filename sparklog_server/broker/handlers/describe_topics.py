@@ -9,9 +9,9 @@ from sparklog.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
-from sparklog_server.broker.authorization import Operation, Resource
+from sparklog_server.broker.access.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
-from sparklog_server.broker.operations import operations_on_topic
+from sparklog_server.broker.handlers.authorized_operations import operations_on_topic
 from sparklog_server.broker.session import AnsweredInSteps, Call
 from sparklog_server.controller.elections import has_replica_online
 from sparklog_server.controller.names import check_name

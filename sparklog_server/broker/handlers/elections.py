@@ -3,9 +3,9 @@
 from sparklog.model import Instant
 from sparklog.wire.messages.elect_leaders import ElectLeadersRequest
 from sparklog.wire.schema import Message
-from sparklog_server.broker.administration import names_too_many, propose_if_allowed
-from sparklog_server.broker.authorization import Operation
+from sparklog_server.broker.access.authorization import Operation
 from sparklog_server.broker.context import Context
+from sparklog_server.broker.handlers.administration import names_too_many, propose_if_allowed
 from sparklog_server.broker.session import Call, Parked
 
 

@@ -16,9 +16,9 @@ from sparklog.wire.codec import decode
 from sparklog.wire.header import UnsupportedVersion, decode_request_header, encode_reply
 from sparklog.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from sparklog.wire.schema import Message
-from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
+from sparklog_server.broker.access.authorization import CLUSTER_NAME, Operation, Resource
+from sparklog_server.broker.cluster.controller_link import PrincipalData, joined, says_not_controller
 from sparklog_server.broker.context import Context, Handler, Handlers
-from sparklog_server.broker.forwarding import PrincipalData, joined, says_not_controller
 from sparklog_server.broker.requests import NotServed, read_request
 from sparklog_server.broker.session import Answer, AnsweredInSteps, Call, Forwarding
 from sparklog_server.security.hosts import canonical

@@ -27,7 +27,7 @@ from sparklog.wire.messages.fetch import (
     PartitionData,
 )
 from sparklog.wire.schema import Message
-from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
+from sparklog_server.broker.access.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.handlers.current_leader import WITH_LEADER, endpoints_of, leader_elsewhere
 from sparklog_server.broker.handlers.epochs import divergence

@@ -33,9 +33,9 @@ from sparklog.wire.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from sparklog.wire.schema import Message
-from sparklog_server.broker.authorization import Operation, Resource
+from sparklog_server.broker.access.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
-from sparklog_server.broker.coordinator_requests import Refusal, ToShard, ask, gather
+from sparklog_server.broker.coordinators.coordinator_requests import Refusal, ToShard, ask, gather
 from sparklog_server.broker.handlers.committed_topics import CommittedTopics
 from sparklog_server.broker.session import AnsweredInSteps, Call, InSteps, Parked
 from sparklog_server.broker.sliced_requests import SLICE

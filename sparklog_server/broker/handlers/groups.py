@@ -33,9 +33,16 @@ from sparklog.wire.messages.list_groups import ListGroupsRequest, ListGroupsResp
 from sparklog.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from sparklog.wire.pieces import Pieces
 from sparklog.wire.schema import Message
-from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
+from sparklog_server.broker.access.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import Context
-from sparklog_server.broker.coordinator_requests import Known, Refusal, ToShard, ask, gather, gather_at_once
+from sparklog_server.broker.coordinators.coordinator_requests import (
+    Known,
+    Refusal,
+    ToShard,
+    ask,
+    gather,
+    gather_at_once,
+)
 from sparklog_server.broker.handlers.patterns import with_pattern
 from sparklog_server.broker.session import Answer, AnsweredInSteps, Call, Parked
 from sparklog_server.broker.sliced_requests import SLICE

@@ -21,11 +21,11 @@ from sparklog.wire.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from sparklog.wire.schema import Message
-from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
+from sparklog_server.broker.access.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import Context
-from sparklog_server.broker.markers import Markers
+from sparklog_server.broker.coordinators.markers import Markers
+from sparklog_server.broker.coordinators.txn_marker import Outcomes, TxnMarker
 from sparklog_server.broker.session import AnsweredInSteps, Call, Parked
-from sparklog_server.broker.txn_marker import Outcomes, TxnMarker
 from sparklog_server.coordinator.placement import OFFSETS_TOPIC
 
 _WRITTEN_TOGETHER: Final = 16

@@ -17,10 +17,10 @@ from sparklog.wire.messages.metadata import (
 )
 from sparklog.wire.pieces import Pieces
 from sparklog.wire.schema import Message
-from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
+from sparklog_server.broker.access.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import Context
+from sparklog_server.broker.handlers.authorized_operations import operations_on_cluster, operations_on_topic
 from sparklog_server.broker.handlers.coordinators import make_topic
-from sparklog_server.broker.operations import operations_on_cluster, operations_on_topic
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.broker.sliced_requests import SLICE, RequestSlice
 from sparklog_server.controller.names import check_name

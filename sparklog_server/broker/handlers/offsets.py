@@ -23,7 +23,7 @@ from sparklog.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from sparklog_server.broker.authorization import Operation, Resource
+from sparklog_server.broker.access.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Answer, AnsweredInSteps, Call, Parked
 from sparklog_server.disk.door import StorageError

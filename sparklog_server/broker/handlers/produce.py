@@ -25,8 +25,9 @@ from sparklog.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
+from sparklog_server.broker.access.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import OWN_DISK_WAIT_MS, Context
+from sparklog_server.broker.dynamic_config import INLINE_BYTES_MAX
 from sparklog_server.broker.handlers.current_leader import WITH_LEADER, endpoints_of, leader_elsewhere
 from sparklog_server.broker.handlers.produce_verified import (
     NO_PROOFS,
@@ -36,7 +37,6 @@ from sparklog_server.broker.handlers.produce_verified import (
     refused_produce,
     verify,
 )
-from sparklog_server.broker.log_settings import INLINE_BYTES_MAX
 from sparklog_server.broker.session import Answer, AnsweredInSteps, Call, Parked
 from sparklog_server.coordinator.placement import AUDIT_TOPIC, INTERNAL_TOPICS
 from sparklog_server.disk.door import StorageError

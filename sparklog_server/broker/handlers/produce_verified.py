@@ -4,7 +4,7 @@ has verified the partition.
     authorized ─► one producer ─┬─ open in every partition ───────────────────────► appended at once
                                 └─ copied, the session muted ─► verified ─────────► the verified partitions
 
-`broker/transaction_verification.py` asks the coordinator.
+`broker/coordinators/transaction_verification.py` asks the coordinator.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,14 +19,14 @@ from sparklog.wire.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from sparklog_server.broker.authorization import Operation, Resource
+from sparklog_server.broker.access.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
-from sparklog_server.broker.session import Answer, Call, Parked
-from sparklog_server.broker.transaction_verification import (
+from sparklog_server.broker.coordinators.transaction_verification import (
     Codes,
     TransactionVerification,
     VerificationRequest,
 )
+from sparklog_server.broker.session import Answer, Call, Parked
 from sparklog_server.log.validate import RecordsRefused
 from sparklog_server.log.verification import Verification
 from sparklog_server.replica.partition import Partition

@@ -9,9 +9,9 @@ from sparklog.errors import ErrorCode
 from sparklog.model import Instant
 from sparklog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from sparklog.wire.schema import Message
-from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
+from sparklog_server.broker.access.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import Context
-from sparklog_server.broker.coordinator_requests import ask_for_producer_ids, ask_shard
+from sparklog_server.broker.coordinators.coordinator_requests import ask_for_producer_ids, ask_shard
 from sparklog_server.broker.session import Call, Parked
 
 _WAIT_MS = 30_000

@@ -11,9 +11,9 @@ from sparklog.wire.messages.describe_client_quotas import (
     ValueData,
 )
 from sparklog.wire.schema import Message
-from sparklog_server.broker.administration import propose_if_allowed
-from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
+from sparklog_server.broker.access.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import Context
+from sparklog_server.broker.handlers.administration import propose_if_allowed
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.metadata.client_quotas import CLIENT_ID, IP, USER, QuotaEntity
 from sparklog_server.outcome import Refused

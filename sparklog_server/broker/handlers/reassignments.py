@@ -12,9 +12,9 @@ from sparklog.wire.messages.list_partition_reassignments import (
     OngoingTopicReassignment,
 )
 from sparklog.wire.schema import Message
-from sparklog_server.broker.administration import names_too_many, propose_if_allowed
-from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
+from sparklog_server.broker.access.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import Context
+from sparklog_server.broker.handlers.administration import names_too_many, propose_if_allowed
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.metadata.entries import TopicImage
 

@@ -12,9 +12,9 @@ from sparklog.model import Instant
 from sparklog.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from sparklog.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from sparklog.wire.schema import Message
+from sparklog_server.broker.access.session_authentication import SessionAuthentication
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call, Parked
-from sparklog_server.broker.session_authentication import SessionAuthentication
 from sparklog_server.disk.door import StorageError
 from sparklog_server.security.sasl import (
     Authenticated,

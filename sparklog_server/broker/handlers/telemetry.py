@@ -13,10 +13,10 @@ from sparklog.wire.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsResponse,
 )
 from sparklog.wire.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
-from sparklog_server.broker.client_telemetry import ClientInstance
-from sparklog_server.broker.context import Context, Handlers
-from sparklog_server.broker.log_settings import decompress_memory
-from sparklog_server.broker.pushed_metrics import Invalid, Pushed, needed_bytes, pushed
+from sparklog_server.broker.context import Context
+from sparklog_server.broker.dynamic_config import decompress_memory
+from sparklog_server.broker.metrics.client_telemetry import ClientInstance
+from sparklog_server.broker.metrics.pushed_metrics import Invalid, Pushed, needed_bytes, pushed
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.disk.door import StorageError
 
@@ -77,9 +77,3 @@ def _finish(
 def _answer(context: Context, error: ErrorCode) -> PushTelemetryResponse:
     context.client_telemetry.pushes[error.name] += 1
     return PushTelemetryResponse(error_code=error)
-
-
-TELEMETRY: Final[Handlers] = {
-    71: (get_telemetry_subscriptions, GetTelemetrySubscriptionsRequest),
-    72: (push_telemetry, PushTelemetryRequest),
-}

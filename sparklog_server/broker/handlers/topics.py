@@ -28,9 +28,9 @@ from sparklog.wire.messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from sparklog_server.broker.administration import refusal_of_late
-from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
+from sparklog_server.broker.access.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import Context
+from sparklog_server.broker.handlers.administration import refusal_of_late
 from sparklog_server.broker.session import AnsweredInSteps, Call, InSteps
 from sparklog_server.controller.topics import (
     PARTITIONS_PER_REQUEST_MAX,

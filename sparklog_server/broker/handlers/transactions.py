@@ -25,13 +25,13 @@ from sparklog.wire.messages.describe_transactions import (
 from sparklog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from sparklog.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from sparklog.wire.schema import Message
-from sparklog_server.broker.authorization import CLUSTER_NAME, Operation, Resource
+from sparklog_server.broker.access.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import Context
-from sparklog_server.broker.coordinator_requests import Refusal, ask_shard, gather
+from sparklog_server.broker.coordinators.coordinator_requests import Refusal, ask_shard, gather
+from sparklog_server.broker.coordinators.transaction_coordinator import is_there
 from sparklog_server.broker.handlers.coordinators import make_topic
 from sparklog_server.broker.handlers.patterns import with_pattern
 from sparklog_server.broker.session import Answer, AnsweredInSteps, Call, InSteps, Parked
-from sparklog_server.broker.transaction_coordinator import is_there
 from sparklog_server.coordinator.placement import INTERNAL_TOPICS, OFFSETS_TOPIC
 from sparklog_server.coordinator.txn.answers import listed, partitions_of, refused_add, told
 from sparklog_server.coordinator.txn.events import AddOffsets

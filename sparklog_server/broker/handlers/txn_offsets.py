@@ -17,16 +17,16 @@ from sparklog.wire.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from sparklog.wire.schema import Message
-from sparklog_server.broker.authorization import Operation, Resource
+from sparklog_server.broker.access.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
-from sparklog_server.broker.coordinator_requests import ask_shard
-from sparklog_server.broker.handlers.committed_topics import CommittedTopics
-from sparklog_server.broker.session import AnsweredInSteps, Call, Parked
-from sparklog_server.broker.transaction_verification import (
+from sparklog_server.broker.coordinators.coordinator_requests import ask_shard
+from sparklog_server.broker.coordinators.transaction_verification import (
     Codes,
     TransactionVerification,
     VerificationRequest,
 )
+from sparklog_server.broker.handlers.committed_topics import CommittedTopics
+from sparklog_server.broker.session import AnsweredInSteps, Call, Parked
 from sparklog_server.coordinator.group.offsets import refused_txn_commit
 from sparklog_server.log.producer_state import NO_SEQUENCE
 from sparklog_server.log.validate import RecordsRefused
