@@ -19,10 +19,10 @@ import pyarrow as pa
 from aiokafka import AIOKafkaProducer  # type: ignore[import-untyped]
 
 from benchmarks import harness
-from sparklog.client.admin import Admin
-from sparklog.client.async_producer import AsyncProducer
-from sparklog.client.consumer import Consumer
-from sparklog.client.producer import Producer
+from sparklog.client.admin.admin import Admin
+from sparklog.client.consumer.consumer import Consumer
+from sparklog.client.producer.async_producer import AsyncProducer
+from sparklog.client.producer.producer import Producer
 from sparklog.model import TopicPartition
 
 SIZES = {"100 B": 100, "1 KB": 1000}

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from benchmarks import harness
-from sparklog.client.admin import Admin
-from sparklog.client.consumer import Consumer
-from sparklog.client.producer import Producer
-from sparklog.client.ranges import RangeReader
+from sparklog.client.admin.admin import Admin
+from sparklog.client.consumer.consumer import Consumer
+from sparklog.client.consumer.ranges import RangeReader
+from sparklog.client.producer.producer import Producer
+from sparklog.client.producer.writer import BatchWriter
 from sparklog.client.settings import ClientSettings
-from sparklog.client.writer import BatchWriter
 from sparklog.model import TopicPartition
 from sparklog.record.batch import build_batch
 

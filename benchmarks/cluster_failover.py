@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from benchmarks import harness, nodes
 from sparklog import Admin
-from sparklog.client.admin_topics import NewTopic
+from sparklog.client.admin.topics import NewTopic
 
 RUNS = 5
 PATIENCE_S = 90

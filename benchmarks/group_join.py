@@ -11,8 +11,8 @@ from collections.abc import Callable
 import confluent_kafka
 
 from benchmarks import harness
-from sparklog.client.consumer import Consumer
-from sparklog.client.producer import Producer
+from sparklog.client.consumer.consumer import Consumer
+from sparklog.client.producer.producer import Producer
 
 PARTITIONS = 4
 RUNS = 20

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks import harness, raw
 from sparklog import Admin, Consumer, TopicPartition
-from sparklog.client.admin import NewTopic
+from sparklog.client.admin.admin import NewTopic
 
 PAIRS = 20
 REQUESTS = 10_000

@@ -9,8 +9,8 @@ from array import array
 
 import sparklog
 from benchmarks import harness
+from sparklog.client.producer.writer import BatchWriter
 from sparklog.client.settings import ClientSettings
-from sparklog.client.writer import BatchWriter
 from sparklog.record.columns import BinaryColumn, FixedColumn, write_batches
 
 RECORDS = 5_000_000

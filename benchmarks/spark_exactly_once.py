@@ -14,8 +14,8 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.spark_session import CONNECTOR_JARS, OURS, THEIRS, Bench, Format, each_broker, parse_options
-from sparklog.client.admin import LATEST
-from sparklog.client.ranges import RangeReader
+from sparklog.client.admin.admin import LATEST
+from sparklog.client.consumer.ranges import RangeReader
 from sparklog.client.settings import ClientSettings
 from sparklog.model import TopicPartition
 from sparklog.record.batch import iterate_headers

@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks import harness
 from sparklog import Admin, Producer
-from sparklog.client.connection import Connection
+from sparklog.client.transport.connection import Connection
 from sparklog.spark.source import SparklogSource
 from sparklog.spark.stream_reader import StreamReader
 

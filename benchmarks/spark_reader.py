@@ -18,8 +18,8 @@ import psutil
 from benchmarks import harness
 from sparklog.arrow.formats.ddl import parse_schema
 from sparklog.arrow.ranges import OffsetRange
+from sparklog.client.producer.writer import BatchWriter
 from sparklog.client.settings import ClientSettings
-from sparklog.client.writer import BatchWriter
 from sparklog.model import Offset, TopicPartition
 from sparklog.record.columns import BinaryColumn, write_batches
 from sparklog.record.compression import Codec

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 
 import sparklog as sparklog_package
 from benchmarks import harness
-from sparklog.client.admin_topics import NewTopic
+from sparklog.client.admin.topics import NewTopic
 
 OURS = "sparklog"
 THEIRS = "kafka"

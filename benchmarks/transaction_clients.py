@@ -18,7 +18,7 @@ import confluent_kafka
 
 from benchmarks import harness, raw
 from benchmarks.group_members import ask, framed
-from sparklog.client.producer import Producer
+from sparklog.client.producer.producer import Producer
 from sparklog.errors import ErrorCode
 from sparklog.kernels import scan
 from sparklog.record.batch import build_batch

@@ -14,7 +14,7 @@ from typing import Protocol
 import confluent_kafka
 
 from benchmarks import harness
-from sparklog.client.producer import Producer
+from sparklog.client.producer.producer import Producer
 
 TRANSACTIONS, RECORDS = 50, 1_000
 VALUE = b"x" * 1_000

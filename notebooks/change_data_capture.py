@@ -32,7 +32,7 @@ dbutils.widgets.text("directory", "", "Where tables and checkpoints go; empty: a
 
 import json
 
-from sparklog.client.admin import NewTopic
+from sparklog import NewTopic
 
 with sparklog.Admin(bootstrap_servers=servers) as admin:
     admin.create_topics([NewTopic(topic, partition_count=3, configs={"cleanup.policy": "compact"})])

@@ -26,7 +26,7 @@ dbutils.widgets.text("directory", "", "Where tables and checkpoints go; empty: a
 # DBTITLE 1,A departure is a record; its key is the aircraft, its timestamp the hour of the flight
 from pyspark.sql import functions as f
 
-from sparklog.client.admin import NewTopic
+from sparklog import NewTopic
 
 with sparklog.Admin(bootstrap_servers=servers) as admin:
     # Records carry the times of 2013: the usual retention of a week would take them at once.

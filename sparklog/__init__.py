@@ -12,9 +12,10 @@ if TYPE_CHECKING:
     from sparklog.arrow.formats.decoded import UndecodableRecord
     from sparklog.arrow.ranges import DataLoss
     from sparklog.arrow.topic_read import TopicRead, read
-    from sparklog.client.admin import Admin
-    from sparklog.client.admin_calls import ItemsFailed
-    from sparklog.client.admin_topics import (
+    from sparklog.client.admin.admin import Admin
+    from sparklog.client.admin.async_admin import AsyncAdmin
+    from sparklog.client.admin.calls import ItemsFailed
+    from sparklog.client.admin.topics import (
         CreatedTopic,
         ListedOffset,
         NewPartitions,
@@ -22,11 +23,9 @@ if TYPE_CHECKING:
         Partition,
         Topic,
     )
-    from sparklog.client.async_admin import AsyncAdmin
-    from sparklog.client.async_consumer import AsyncConsumer
-    from sparklog.client.async_producer import AsyncDeliveries, AsyncDelivery, AsyncProducer
-    from sparklog.client.consumer import Consumer
-    from sparklog.client.consumer_records import ConsumerRecord, FetchedBatches, Record
+    from sparklog.client.consumer.async_consumer import AsyncConsumer
+    from sparklog.client.consumer.consumer import Consumer
+    from sparklog.client.consumer.records import ConsumerRecord, FetchedBatches, Record
     from sparklog.client.failures import (
         AuthenticationFailed,
         BrokerGone,
@@ -50,11 +49,12 @@ if TYPE_CHECKING:
         WrongProtocol,
         WrongTransactionState,
     )
-    from sparklog.client.membership import GroupMetadata
-    from sparklog.client.membership_offsets import OffsetAndMetadata
-    from sparklog.client.producer import Producer
-    from sparklog.client.producer_records import ProducerRecord, RecordMetadata, WrittenRange
-    from sparklog.client.promises import Deliveries, Delivery
+    from sparklog.client.membership.member import GroupMetadata
+    from sparklog.client.membership.offsets import OffsetAndMetadata
+    from sparklog.client.producer.async_producer import AsyncDeliveries, AsyncDelivery, AsyncProducer
+    from sparklog.client.producer.producer import Producer
+    from sparklog.client.producer.promises import Deliveries, Delivery
+    from sparklog.client.producer.records import ProducerRecord, RecordMetadata, WrittenRange
     from sparklog.client.settings import ClientSettings
     from sparklog.errors import (
         BrokerError,
@@ -152,25 +152,25 @@ _NAMES = {
     "sparklog.arrow.formats.decoded": "UndecodableRecord",
     "sparklog.arrow.ranges": "DataLoss",
     "sparklog.arrow.topic_read": "TopicRead read",
-    "sparklog.client.admin": "Admin",
-    "sparklog.client.admin_calls": "ItemsFailed",
-    "sparklog.client.admin_topics": "CreatedTopic ListedOffset NewPartitions NewTopic Partition Topic",
-    "sparklog.client.async_admin": "AsyncAdmin",
-    "sparklog.client.async_consumer": "AsyncConsumer",
-    "sparklog.client.async_producer": "AsyncDeliveries AsyncDelivery AsyncProducer",
-    "sparklog.client.consumer": "Consumer",
-    "sparklog.client.consumer_records": "ConsumerRecord FetchedBatches Record",
+    "sparklog.client.admin.admin": "Admin",
+    "sparklog.client.admin.calls": "ItemsFailed",
+    "sparklog.client.admin.topics": "CreatedTopic ListedOffset NewPartitions NewTopic Partition Topic",
+    "sparklog.client.admin.async_admin": "AsyncAdmin",
+    "sparklog.client.consumer.async_consumer": "AsyncConsumer",
+    "sparklog.client.producer.async_producer": "AsyncDeliveries AsyncDelivery AsyncProducer",
+    "sparklog.client.consumer.consumer": "Consumer",
+    "sparklog.client.consumer.records": "ConsumerRecord FetchedBatches Record",
     "sparklog.client.failures": (
         "AuthenticationFailed BrokerGone BufferExhausted ClientClosed CommitFailed CorruptRecords "
         "DeliveryFailed FencedInstance LogTruncated NoOffset OffsetOutOfRange ProducerFenced "
         "RebalanceInProgress RecordTooLarge TopicMadeAnew TransactionAbortable TransactionError "
         "TransactionFatal UnknownTopic WrongProtocol WrongTransactionState"
     ),
-    "sparklog.client.membership": "GroupMetadata",
-    "sparklog.client.membership_offsets": "OffsetAndMetadata",
-    "sparklog.client.producer": "Producer",
-    "sparklog.client.producer_records": "ProducerRecord RecordMetadata WrittenRange",
-    "sparklog.client.promises": "Deliveries Delivery",
+    "sparklog.client.membership.member": "GroupMetadata",
+    "sparklog.client.membership.offsets": "OffsetAndMetadata",
+    "sparklog.client.producer.producer": "Producer",
+    "sparklog.client.producer.records": "ProducerRecord RecordMetadata WrittenRange",
+    "sparklog.client.producer.promises": "Deliveries Delivery",
     "sparklog.client.settings": "ClientSettings",
     "sparklog.errors": (
         "BrokerError ConnectionFailed DecodeError ErrorCode RequestTimeout SettingsError SparklogError"

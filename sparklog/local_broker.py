@@ -145,7 +145,7 @@ def _client_settings(data_dir: Path) -> "CommonOptions":
 
 def _wait_until_known(addresses: list[str], settings: "CommonOptions") -> None:
     """Wait until every node shows every other one: each learns a moment later that the others are ready."""
-    from sparklog.client.admin import Admin  # at its only use: one broker is known to itself
+    from sparklog.client.admin.admin import Admin  # at its only use: one broker is known to itself
 
     until_s = time.monotonic() + START_S_MAX
     for address in addresses:

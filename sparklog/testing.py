@@ -57,7 +57,7 @@ def sparklog_secure_broker() -> Iterator["EmbeddedBroker"]:
 @pytest.fixture
 def sparklog_topic(sparklog_broker: "EmbeddedBroker", request: pytest.FixtureRequest) -> str:
     """The name of a topic with one partition, created for this test and named after it."""
-    from sparklog.client.admin import Admin
+    from sparklog.client.admin.admin import Admin
 
     topic = f"{re.sub('[^A-Za-z0-9._-]+', '-', request.node.name)[:200].strip('-.')}-{next(_TOPIC_NUMBERS)}"
     with Admin(bootstrap_servers=sparklog_broker.bootstrap_servers) as admin:

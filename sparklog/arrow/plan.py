@@ -24,7 +24,7 @@ from sparklog.arrow.projection import Projection, known_columns
 from sparklog.arrow.ranges import DataLoss, OffsetRange, loss_text
 from sparklog.arrow.reading import gathered, range_batches
 from sparklog.arrow.workers import ParallelRead
-from sparklog.client.ranges import RangeReader
+from sparklog.client.consumer.ranges import RangeReader
 from sparklog.client.settings import ClientSettings
 from sparklog.errors import SettingsError
 from sparklog.model import Offset

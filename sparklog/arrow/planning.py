@@ -5,9 +5,9 @@ from datetime import datetime
 from typing import Final
 
 from sparklog.arrow.ranges import DataLoss, OffsetRange, loss_text, lost
-from sparklog.client.admin import Admin
+from sparklog.client.admin.admin import Admin
+from sparklog.client.admin.positions import Position, offsets_at, position
 from sparklog.client.failures import UnknownTopic
-from sparklog.client.positions import Position, offsets_at, position
 from sparklog.client.settings import ClientSettings
 from sparklog.errors import SettingsError
 from sparklog.model import Offset, TopicPartition

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from sparklog.arrow.columns import ArrowColumns
 from sparklog.arrow.ranges import OffsetRange, lost
+from sparklog.client.consumer.ranges import RangeReader
 from sparklog.client.failures import OffsetOutOfRange, UnknownTopic
-from sparklog.client.ranges import RangeReader
 from sparklog.model import Offset
 
 FEW_ROWS: Final = 4096

@@ -14,8 +14,8 @@ from typing import Final, NamedTuple, Self
 import pyarrow as pa
 
 from sparklog.arrow.ranges import OffsetRange
+from sparklog.client.consumer.ranges import RangeReader
 from sparklog.client.failures import ClientClosed
-from sparklog.client.ranges import RangeReader
 from sparklog.client.settings import ClientSettings
 
 BATCHES_MAX: Final = 2

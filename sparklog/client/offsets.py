@@ -7,8 +7,7 @@ from sparklog.client.clock import now_us
 from sparklog.client.cluster import NO_NODE
 from sparklog.client.failures import UnknownTopic
 from sparklog.client.settings import ISOLATION_LEVELS, IsolationLevel
-from sparklog.client.topic_wait import wait_for_topic
-from sparklog.client.transport import Network
+from sparklog.client.transport.network import Network, wait_for_topic
 from sparklog.errors import BrokerError, ConnectionFailed, ErrorCode, RequestTimeout, code_of
 from sparklog.model import Micros, NodeId, TopicPartition
 from sparklog.wire.messages.delete_records import (

@@ -7,14 +7,13 @@ no effect here warn once; unknown keys are errors that name the nearest known ke
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Final, Literal, Self, get_args, get_origin
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Self, TypedDict, get_args, get_origin
 
 import msgspec
 from msgspec import Meta
 
-from sparklog.client.security_options import SecurityOptions, SecurityProtocol, TokenCallback
-from sparklog.client.without_effect import WITHOUT_EFFECT, has_no_effect
 from sparklog.durations import iso_duration_ms
 from sparklog.errors import SettingsError
 from sparklog.tls.keys import PROTOCOLS, TlsKeys, check_store_type
@@ -39,6 +38,112 @@ long (KIP-1106).
 GroupProtocol = Literal["classic", "consumer"]
 IsolationLevel = Literal["read_uncommitted", "read_committed"]
 ISOLATION_LEVELS: Final[Mapping[IsolationLevel, int]] = {"read_uncommitted": 0, "read_committed": 1}
+
+SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+TokenCallback = Callable[[], str | tuple[str, float]]
+"""Returns a token of OAUTHBEARER, or the token and the time at which it ends, in seconds since 1970."""
+
+_WITHOUT_EFFECT = """
+auto.include.jmx.reporter bootstrap.controllers client.dns.lookup config.providers
+default.list.key.serde.inner default.list.key.serde.type default.list.value.serde.inner
+default.list.value.serde.type enable.metrics.push interceptor.classes key.deserializer key.serializer
+metadata.max.idle.ms metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms
+partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms partitioner.class
+rebalance.timeout.ms sasl.client.callback.handler.class sasl.kerberos.kinit.cmd
+sasl.kerberos.min.time.before.relogin sasl.kerberos.service.name sasl.kerberos.ticket.renew.jitter
+sasl.kerberos.ticket.renew.window.factor sasl.login.callback.handler.class sasl.login.class
+sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor
+sasl.login.refresh.window.jitter sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms
+sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer
+sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
+sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
+sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name
+security.providers share.acknowledgement.mode share.acquire.mode ssl.engine.factory.class
+ssl.keymanager.algorithm ssl.protocol ssl.provider ssl.secure.random.implementation
+ssl.trustmanager.algorithm transaction.two.phase.commit.enable value.deserializer value.serializer
+"""
+WITHOUT_EFFECT: Final = frozenset(_WITHOUT_EFFECT.split())
+"""Keys that Kafka's clients know and that change nothing here."""
+MEMBERS_ONLY: Final = frozenset(
+    {
+        *(
+            "group.id",
+            "group.instance.id",
+            "group.protocol",
+            "group.remote.assignor",
+            "partition.assignment.strategy",
+        ),
+        *(
+            "session.timeout.ms",
+            "heartbeat.interval.ms",
+            "max.poll.interval.ms",
+            "enable.auto.commit",
+            "auto.commit.interval.ms",
+        ),
+    }
+)
+"""Keys that change something only for who joins a group."""
+
+_warned: set[str] = set()
+
+
+def has_no_effect(key: str) -> bool:
+    """Whether the setting of that key changes nothing here; warns once."""
+    if key not in WITHOUT_EFFECT and not key.startswith("metrics.context."):
+        return False
+    warn_without_effect(key)
+    return True
+
+
+def warn_without_effect(key: str) -> None:
+    """Warn once for each setting of Kafka's clients that has no effect here."""
+    if key not in _warned:
+        _warned.add(key)
+        warnings.warn(f"the setting {key} is known, but has no effect in sparklog", UserWarning, stacklevel=4)
+
+
+class SecurityOptions(TypedDict, total=False):
+    """Kafka's `security.protocol`, `ssl.*` and `sasl.*`."""
+
+    security_protocol: SecurityProtocol
+    ssl_keystore_type: str
+    ssl_keystore_location: str | None
+    ssl_keystore_password: str | None
+    ssl_keystore_certificate_chain: str | None
+    ssl_keystore_key: str | None
+    ssl_key_password: str | None
+    ssl_truststore_type: str
+    ssl_truststore_location: str | None
+    ssl_truststore_password: str | None
+    ssl_truststore_certificates: str | None
+    ssl_enabled_protocols: str | Sequence[str]
+    ssl_cipher_suites: str | Sequence[str]
+    ssl_endpoint_identification_algorithm: str
+    sparklog_ssl_crl_location: str | None
+    sasl_mechanism: str
+    sasl_jaas_config: str
+    sasl_username: str
+    sasl_password: str
+    sasl_oauthbearer_token_callback: TokenCallback
+    sasl_oauthbearer_token_endpoint_url: str
+    sasl_oauthbearer_scope: str
+    sasl_oauthbearer_client_credentials_client_id: str
+    sasl_oauthbearer_client_credentials_client_secret: str
+    sasl_oauthbearer_header_urlencode: bool
+    sasl_oauthbearer_jwt_retriever_class: str
+    sasl_oauthbearer_assertion_file: str
+    sasl_oauthbearer_assertion_algorithm: str
+    sasl_oauthbearer_assertion_private_key_file: str
+    sasl_oauthbearer_assertion_private_key_passphrase: str
+    sasl_oauthbearer_assertion_template_file: str
+    sasl_oauthbearer_assertion_claim_aud: str
+    sasl_oauthbearer_assertion_claim_iss: str
+    sasl_oauthbearer_assertion_claim_sub: str
+    sasl_oauthbearer_assertion_claim_exp_seconds: int
+    sasl_oauthbearer_assertion_claim_nbf_seconds: int
+    sasl_oauthbearer_assertion_claim_jti_include: bool
+    sasl_login_connect_timeout_ms: int
+    sasl_login_read_timeout_ms: int
 
 
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog.client.cluster import Entropy
-from sparklog.client.consumer_records import FetchedBatches
+from sparklog.client.consumer.records import FetchedBatches
 from sparklog.client.failures import CorruptRecords
 from sparklog.client.settings import ClientSettings
 from sparklog.column_types import COLUMN_TYPES

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
-from sparklog.client.settings import AdminOptions, ClientSettings
-from sparklog.client.without_effect import MEMBERS_ONLY, warn_without_effect
+from sparklog.client.settings import MEMBERS_ONLY, AdminOptions, ClientSettings, warn_without_effect
 from sparklog.errors import SettingsError
 
 CLIENT_PREFIX: Final = "kafka."

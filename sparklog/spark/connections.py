@@ -15,12 +15,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from sparklog.client.ranges import RangeReader
+from sparklog.client.consumer.ranges import RangeReader
 from sparklog.client.settings import ClientSettings
 from sparklog.errors import SparklogError
 
 if TYPE_CHECKING:
-    from sparklog.client.decision_log import DecisionLog  # only sinks need it
+    from sparklog.client.exactly_once.decision_log import DecisionLog  # only sinks need it
 
 IDLE_MAX: Final = 8
 """The maximum number of idle readers. One more closes the reader that has been idle longest."""
@@ -63,7 +63,7 @@ def range_reader(settings: ClientSettings) -> Iterator[RangeReader]:
 
 def decision_log(settings: ClientSettings) -> "DecisionLog":
     """The decision log of a cluster, with its connections and state from the last call."""
-    from sparklog.client.decision_log import DecisionLog
+    from sparklog.client.exactly_once.decision_log import DecisionLog
 
     process = os.getpid()
     for kept in _decision_logs:
@@ -105,8 +105,8 @@ def transaction_timeout_ms(settings: ClientSettings) -> int:
 
 
 def _longest_timeout_ms(settings: ClientSettings) -> int:
-    from sparklog.client.admin import Admin
-    from sparklog.client.admin_configs import ConfigResource
+    from sparklog.client.admin.admin import Admin
+    from sparklog.client.admin.configs import ConfigResource
 
     try:
         with Admin.from_settings(settings) as admin:

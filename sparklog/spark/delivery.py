@@ -18,8 +18,8 @@ from typing import Protocol
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
+from sparklog.client.producer.writer import BatchWriter
 from sparklog.client.settings import ClientSettings
-from sparklog.client.writer import BatchWriter
 
 NO_BATCH = -1
 

@@ -24,14 +24,14 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 from pyspark.sql.datasource import WriterCommitMessage
 
-from sparklog.client.admin import Admin
+from sparklog.client.admin.admin import Admin
 from sparklog.client.clock import entropy
-from sparklog.client.committer import Committer, Older
-from sparklog.client.decisions import sink_name, task_id
-from sparklog.client.outbound_batch import Done
+from sparklog.client.exactly_once.committer import Committer, Older
+from sparklog.client.exactly_once.decisions import sink_name, task_id
+from sparklog.client.producer.outbound_batch import Done
+from sparklog.client.producer.transaction_states import ProducerIdentity
+from sparklog.client.producer.writer import BatchWriter
 from sparklog.client.settings import ClientSettings
-from sparklog.client.transaction_states import ProducerIdentity
-from sparklog.client.writer import BatchWriter
 from sparklog.errors import SettingsError, SparklogError
 from sparklog.model import ProducerEpoch, ProducerId
 from sparklog.spark.connections import decision_log, query_of_checkpoint, transaction_timeout_ms

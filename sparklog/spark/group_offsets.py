@@ -6,8 +6,8 @@ import warnings
 
 import msgspec
 
-from sparklog.client.admin import Admin
-from sparklog.client.admin_groups import SPARK_METADATA, GroupOffset
+from sparklog.client.admin.admin import Admin
+from sparklog.client.admin.groups import SPARK_METADATA, GroupOffset
 from sparklog.errors import SparklogError
 from sparklog.model import Offset
 from sparklog.spark.offsets import PartitionOffsets

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, TypeVar
 
-from sparklog.client.patterns import topic_pattern
+from sparklog.client.consumer.patterns import topic_pattern
 from sparklog.errors import SettingsError
 
 T = TypeVar("T")

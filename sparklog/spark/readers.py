@@ -15,7 +15,7 @@ from sparklog.arrow.decoding import Decoding
 from sparklog.arrow.formats.names import Mode
 from sparklog.arrow.ranges import OffsetRange
 from sparklog.arrow.reading import gathered, range_batches
-from sparklog.client.ranges import RangeReader
+from sparklog.client.consumer.ranges import RangeReader
 from sparklog.spark.connections import range_reader
 from sparklog.spark.loss import report_loss
 from sparklog.spark.options import Options

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from sparklog.arrow.ranges import OffsetRange
-from sparklog.client.standing_fetch import StandingFetch
+from sparklog.client.consumer.standing_fetch import StandingFetch
 from sparklog.errors import SettingsError, SparklogError
 from sparklog.model import Micros
 from sparklog.spark import plan

@@ -25,7 +25,7 @@ from sparklog.spark.client_options import TokenMechanism
 from sparklog.spark.options import Options
 
 if TYPE_CHECKING:
-    from sparklog.client.admin_tokens import DelegationToken
+    from sparklog.client.admin.credentials import DelegationToken
 
 TOKENS_MAX: Final = 8
 """The maximum number of tokens that a process keeps."""
@@ -116,7 +116,7 @@ class TaskTokens:
     def _fetched(self, client: ClientSettings) -> "DelegationToken":
         if self._fetch is not None:
             return self._fetch(client)
-        from sparklog.client.admin_tokens import create_delegation_token  # few queries need it
+        from sparklog.client.admin.credentials import create_delegation_token  # few queries need it
 
         return create_delegation_token(client)
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from sparklog.client.admin import EARLIEST, LATEST, Admin, ItemsFailed, Topic
-from sparklog.client.admin_calls import Caller
-from sparklog.client.admin_topics import deleted_topics
+from sparklog.client.admin.admin import EARLIEST, LATEST, Admin, ItemsFailed, Topic
+from sparklog.client.admin.calls import Caller
+from sparklog.client.admin.topics import deleted_topics
 from sparklog.client.failures import UnknownTopic
 from sparklog.errors import BrokerError, ErrorCode, SparklogError
 from sparklog.model import ZERO_UUID, Offset, TopicPartition, Uuid

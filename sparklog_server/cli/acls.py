@@ -18,8 +18,8 @@ from sparklog_server.cli.options import (
 from sparklog_server.cli.watching import can_watch
 
 if TYPE_CHECKING:
-    from sparklog.client.admin import Admin
-    from sparklog.client.admin_acls import AclFilter, AclRule, Operation, PatternFilter, ResourceType
+    from sparklog.client.admin.acls import AclFilter, AclRule, Operation, PatternFilter, ResourceType
+    from sparklog.client.admin.admin import Admin
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -57,7 +57,7 @@ def add(principal: str, operations: str, resource: str, prefixed: bool, deny: bo
     `sparklog acls add alice read,describe topic:flights`. A consumer needs read on its topic and on its
     group, a producer write on its topic.
     """
-    from sparklog.client.admin_acls import AclRule
+    from sparklog.client.admin.acls import AclRule
 
     resource_type, name = resource_in(resource)
     rules = [
@@ -136,7 +136,7 @@ def remove(pattern: "PatternFilter", is_all: bool, validate_only: bool, is_json:
 
     `sparklog acls remove --principal alice --resource topic:flights`
     """
-    from sparklog.client.admin_acls import AclFilter
+    from sparklog.client.admin.acls import AclFilter
 
     wanted = _filter(pattern)
     if (wanted == AclFilter()) != is_all:
@@ -222,7 +222,7 @@ def principal_in(text: str) -> str:
 
 
 def operations_in(text: str) -> "list[Operation]":
-    from sparklog.client.admin_acls import OPERATIONS
+    from sparklog.client.admin.acls import OPERATIONS
 
     names = [name.strip().lower().replace("_", "-") for name in text.split(",")]
     known = {operation: operation for operation in OPERATIONS}
@@ -235,7 +235,7 @@ def operations_in(text: str) -> "list[Operation]":
 
 
 def resource_in(text: str) -> "tuple[ResourceType, str]":
-    from sparklog.client.admin_acls import CLUSTER_NAME, RESOURCE_TYPES
+    from sparklog.client.admin.acls import CLUSTER_NAME, RESOURCE_TYPES
 
     kind, _, name = text.partition(":")
     if kind == "cluster":
@@ -251,7 +251,7 @@ def resource_in(text: str) -> "tuple[ResourceType, str]":
 
 
 def _filter(pattern: "PatternFilter") -> "AclFilter":
-    from sparklog.client.admin_acls import AclFilter
+    from sparklog.client.admin.acls import AclFilter
 
     meta = click.get_current_context().meta
     given = {

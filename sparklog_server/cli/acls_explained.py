@@ -4,7 +4,7 @@ import shlex
 import sys
 from typing import TYPE_CHECKING
 
-from sparklog.client.admin_acls import AclRule, Operation, ResourceType
+from sparklog.client.admin.acls import AclRule, Operation, ResourceType
 from sparklog.errors import BrokerError, ErrorCode
 from sparklog.escapes import terminal
 from sparklog_server.cli.options import print_json
@@ -12,7 +12,7 @@ from sparklog_server.metadata import acls
 from sparklog_server.security.explain import Explanation, Reason, explain
 
 if TYPE_CHECKING:
-    from sparklog.client.admin import Admin
+    from sparklog.client.admin.admin import Admin
 
 _SUPER_USERS, _EVERYONE = "super.users", "allow.everyone.if.no.acl.found"
 _REASONS = {

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from sparklog.client.admin_calls import ItemsFailed
+from sparklog.client.admin.calls import ItemsFailed
 from sparklog.errors import BrokerError, ErrorCode
 from sparklog.model import NodeId
 from sparklog_server.cli.options import print_line

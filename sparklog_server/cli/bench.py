@@ -21,9 +21,9 @@ from sparklog_server.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from sparklog.client.consumer import Consumer
-    from sparklog.client.producer import Producer, RecordMetadata
-    from sparklog.client.writer import BatchWriter
+    from sparklog.client.consumer.consumer import Consumer
+    from sparklog.client.producer.producer import Producer, RecordMetadata
+    from sparklog.client.producer.writer import BatchWriter
     from sparklog.model import TopicPartition
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -118,7 +118,7 @@ def produce(
 
     Pass other settings as --set linger.ms=0.
     """
-    from sparklog.client.producer import Producer
+    from sparklog.client.producer.producer import Producer
 
     settings = client_settings(acks=acks, compression_type=compression)
     with (
@@ -196,7 +196,7 @@ def consume(topic: str, records: int | None, batches: bool, is_json: bool) -> No
     """Read TOPIC from the beginning and print throughput."""
     from time import perf_counter
 
-    from sparklog.client.consumer import Consumer
+    from sparklog.client.consumer.consumer import Consumer
     from sparklog.model import TopicPartition
 
     with Consumer.from_settings(client_settings()) as consumer:
@@ -262,8 +262,8 @@ def latency(topic: str | None, records: int, size: int, rate: int, acks: str, is
     One thread writes and reads, each record in a batch of its own, so that the figure is the cluster's and
     not that of a client's threads.
     """
-    from sparklog.client.consumer import Consumer
-    from sparklog.client.writer import BatchWriter
+    from sparklog.client.consumer.consumer import Consumer
+    from sparklog.client.producer.writer import BatchWriter
     from sparklog.model import TopicPartition
 
     with (
@@ -336,7 +336,7 @@ def _age(
 @contextmanager
 def _topic(name: str | None, partitions: int) -> Iterator[str]:
     """The named topic, which must exist, or a temporary one that is deleted at the end."""
-    from sparklog.client.admin import NewTopic
+    from sparklog.client.admin.admin import NewTopic
 
     if name is not None:
         with admin() as cluster:

@@ -17,8 +17,8 @@ from sparklog_server.cli.options import (
 from sparklog_server.cli.watching import can_watch
 
 if TYPE_CHECKING:
-    from sparklog.client.admin import Admin
-    from sparklog.client.admin_cluster import Cluster
+    from sparklog.client.admin.admin import Admin
+    from sparklog.client.admin.cluster import Cluster
 
 
 @click.group()

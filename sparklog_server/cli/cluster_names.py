@@ -11,7 +11,7 @@ import click
 from sparklog_server.cli.options import admin, without_options
 
 if TYPE_CHECKING:
-    from sparklog.client.admin import Admin
+    from sparklog.client.admin.admin import Admin
 
 COMPLETIONS_MAX = 200
 _PLAIN: Final = re.compile(r"[\w.:@%/=,+-]+")

@@ -19,9 +19,9 @@ from sparklog_server.cli.options import (
 from sparklog_server.cli.watching import can_watch
 
 if TYPE_CHECKING:
-    from sparklog.client.admin import Admin
-    from sparklog.client.admin_cluster import Cluster, Quorum
-    from sparklog.client.admin_topics import Partition, Topic
+    from sparklog.client.admin.admin import Admin
+    from sparklog.client.admin.cluster import Cluster, Quorum
+    from sparklog.client.admin.topics import Partition, Topic
 
 BALANCE_KEY = "auto.leader.rebalance.enable"
 SILENT_MS = 3_000
@@ -175,7 +175,7 @@ def _is_due(partition: "Partition") -> bool:
 
 def _is_balanced(asked: "Admin", controller: int) -> bool | None:
     """Whether the controller gives leaderships back by itself; None if its setting is not known."""
-    from sparklog.client.admin_configs import ConfigResource
+    from sparklog.client.admin.configs import ConfigResource
 
     resource = ConfigResource("broker", str(controller))
     entry = asked.describe_resources([resource], [BALANCE_KEY])[resource].get(BALANCE_KEY)

@@ -20,7 +20,7 @@ from sparklog_server.cli.setting_names import resource_keys
 from sparklog_server.cli.watching import can_watch
 
 if TYPE_CHECKING:
-    from sparklog.client.admin_configs import ConfigChange, ConfigEntry, ConfigResource, Operation
+    from sparklog.client.admin.configs import ConfigChange, ConfigEntry, ConfigResource, Operation
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -140,7 +140,7 @@ def set_configs(assignments: tuple[str, ...], validate_only: bool) -> None:
 @reaches_cluster
 def delete(keys: tuple[str, ...], validate_only: bool) -> None:
     """Delete settings: the default, or the value in the broker's file, applies again."""
-    from sparklog.client.admin_configs import ConfigChange
+    from sparklog.client.admin.configs import ConfigChange
 
     _alter(_resources(), [ConfigChange(key, None, "delete") for key in keys], is_trial=validate_only)
 
@@ -153,7 +153,7 @@ def _alter(resources: "list[ConfigResource]", changes: "list[ConfigChange]", *, 
 
 
 def _change(assignment: str) -> "ConfigChange":
-    from sparklog.client.admin_configs import ConfigChange
+    from sparklog.client.admin.configs import ConfigChange
     from sparklog_server.config.units import in_unit_of
 
     key, equals, value = assignment.partition("=")
@@ -165,7 +165,7 @@ def _change(assignment: str) -> "ConfigChange":
 
 
 def _resources() -> "list[ConfigResource]":
-    from sparklog.client.admin_configs import ConfigResource
+    from sparklog.client.admin.configs import ConfigResource
 
     given = click.get_current_context().meta
     for broker in given["broker"]:

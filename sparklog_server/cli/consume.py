@@ -27,7 +27,7 @@ from sparklog_server.cli.topics_chosen import chosen, matches_names
 from sparklog_server.cli.value_formats import FORMATS, REGISTRY, Values, values_of
 
 if TYPE_CHECKING:
-    from sparklog.client.consumer import Consumer, ConsumerRecord
+    from sparklog.client.consumer.consumer import Consumer, ConsumerRecord
     from sparklog.model import TopicPartition
     from sparklog_server.cli.reach import Reach
 
@@ -158,7 +158,7 @@ def consume(
     """
     from time import time
 
-    from sparklog.client.consumer import Consumer
+    from sparklog.client.consumer.consumer import Consumer
     from sparklog_server.cli.reach import Reach
 
     begin = _start(
@@ -216,7 +216,7 @@ def _consume_as_member(
 ) -> None:
     """Read the partitions that the group assigns; offsets of printed records are committed
     periodically and at exit."""
-    from sparklog.client.consumer import Consumer
+    from sparklog.client.consumer.consumer import Consumer
     from sparklog_server.cli.reach import Reach
 
     reset = {} if begin is None else {"auto_offset_reset": begin.kind}

@@ -17,9 +17,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from sparklog import __version__
-from sparklog.client.admin import Admin
-from sparklog.client.admin_configs import ConfigEntry, ConfigResource
-from sparklog.client.admin_topics import Topic
+from sparklog.client.admin.admin import Admin
+from sparklog.client.admin.configs import ConfigEntry, ConfigResource
+from sparklog.client.admin.topics import Topic
 from sparklog.errors import SparklogError
 from sparklog.escapes import lines
 from sparklog.kernels import implementation

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from sparklog.client.consumer import ConsumerRecord
+    from sparklog.client.consumer.consumer import ConsumerRecord
 
 Part = Callable[["ConsumerRecord"], bytes]
 

@@ -21,8 +21,8 @@ from sparklog_server.cli.options import (
 from sparklog_server.cli.watching import can_watch
 
 if TYPE_CHECKING:
-    from sparklog.client.admin import Admin
-    from sparklog.client.admin_groups import GroupDescription, GroupMember, GroupOffset
+    from sparklog.client.admin.admin import Admin
+    from sparklog.client.admin.groups import GroupDescription, GroupMember, GroupOffset
     from sparklog.errors import BrokerError
     from sparklog.model import NodeId, TopicPartition
 
@@ -233,7 +233,7 @@ def log_ends(
     """Log end offsets: None if the partition has no leader, or a silent one, which is not asked. A partition
     of a deleted topic has none.
     """
-    from sparklog.client.admin import LATEST
+    from sparklog.client.admin.admin import LATEST
     from sparklog.client.failures import UnknownTopic
     from sparklog.model import TopicPartition
 

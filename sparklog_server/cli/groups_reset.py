@@ -21,8 +21,8 @@ from sparklog_server.cli.positions import INT64_MAX, Position, duration_ms, offs
 if TYPE_CHECKING:
     from typing import IO
 
-    from sparklog.client.admin import Admin
-    from sparklog.client.admin_groups import GroupOffset
+    from sparklog.client.admin.admin import Admin
+    from sparklog.client.admin.groups import GroupOffset
     from sparklog.model import TopicPartition
 
 IDLE_STATES = ("Empty", "Dead")
@@ -185,7 +185,7 @@ def require_idle(cluster: "Admin", group: str) -> None:
     """Refuse a group with members: they would continue from their own positions and overwrite the new
     offsets.
     """
-    from sparklog.client.admin import ItemsFailed
+    from sparklog.client.admin.admin import ItemsFailed
     from sparklog.errors import ErrorCode
 
     try:

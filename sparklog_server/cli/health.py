@@ -24,7 +24,7 @@ def health(watch_s: int, is_json: bool) -> int:
     warning, with 2 on a critical finding or if the cluster does not answer. The state is UNKNOWN if the user
     is not authorized to see the subject.
     """
-    from sparklog.client.admin import Admin
+    from sparklog.client.admin.admin import Admin
     from sparklog.errors import SettingsError, SparklogError
     from sparklog_server.cli.findings import Finding, print_findings
     from sparklog_server.cli.health_checks import findings

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from sparklog.client.admin_cluster import Cluster, Quorum
-from sparklog.client.admin_storage import LogDir
-from sparklog.client.admin_topics import Partition, Topic
+from sparklog.client.admin.cluster import Cluster, Quorum
+from sparklog.client.admin.storage import LogDir
+from sparklog.client.admin.topics import Partition, Topic
 from sparklog.model import NodeId
 from sparklog_server.cli.cluster_status import statuses
 from sparklog_server.cli.findings import Finding

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from sparklog.client.admin import Admin, ItemsFailed
-from sparklog.client.admin_cluster import Cluster, Quorum
-from sparklog.client.admin_configs import ConfigEntry, ConfigResource
-from sparklog.client.admin_storage import LogDir
-from sparklog.client.admin_topics import Topic
+from sparklog.client.admin.admin import Admin, ItemsFailed
+from sparklog.client.admin.cluster import Cluster, Quorum
+from sparklog.client.admin.configs import ConfigEntry, ConfigResource
+from sparklog.client.admin.storage import LogDir
+from sparklog.client.admin.topics import Topic
 from sparklog.errors import SparklogError
 from sparklog.model import NodeId
 from sparklog_server.cli.answered import described_by_all, listed_by_all

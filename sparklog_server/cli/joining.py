@@ -10,8 +10,8 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 
-from sparklog.client.admin import Admin
-from sparklog.client.admin_cluster import Cluster, Quorum
+from sparklog.client.admin.admin import Admin
+from sparklog.client.admin.cluster import Cluster, Quorum
 from sparklog.client.settings import ClientSettings
 from sparklog.errors import SettingsError
 from sparklog.model import Millis

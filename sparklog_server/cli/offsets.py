@@ -19,8 +19,8 @@ from sparklog_server.cli.topics_chosen import chosen, matches_names
 from sparklog_server.cli.watching import can_watch
 
 if TYPE_CHECKING:
-    from sparklog.client.admin import Admin
-    from sparklog.client.admin_topics import Topic
+    from sparklog.client.admin.admin import Admin
+    from sparklog.client.admin.topics import Topic
     from sparklog.model import TopicPartition
 
 
@@ -41,7 +41,7 @@ def extents(
     cluster: "Admin", partitions: "Iterable[TopicPartition]", *, with_stable: bool = False
 ) -> dict[tuple[str, int], Extent]:
     """The extents of logs by topic and number; of those that cannot be asked or refuse, without offsets."""
-    from sparklog.client.admin import EARLIEST, LATEST
+    from sparklog.client.admin.admin import EARLIEST, LATEST
 
     asked = list(partitions)
     begins = _offsets(cluster, dict.fromkeys(asked, EARLIEST))
@@ -53,7 +53,7 @@ def extents(
 def _offsets(
     cluster: "Admin", positions: "dict[TopicPartition, int]", *, is_committed: bool = False
 ) -> "dict[TopicPartition, int]":
-    from sparklog.client.admin import ItemsFailed
+    from sparklog.client.admin.admin import ItemsFailed
 
     if not positions:
         return {}

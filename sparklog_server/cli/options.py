@@ -17,8 +17,8 @@ from sparklog_server.cli.reachable import no_broker, refused_by, wait_for_broker
 from sparklog_server.cli.setting_names import client_keys, profile_names
 
 if TYPE_CHECKING:
-    from sparklog.client.admin import Admin
-    from sparklog.client.admin_topics import Topic
+    from sparklog.client.admin.admin import Admin
+    from sparklog.client.admin.topics import Topic
     from sparklog.client.settings import ClientSettings
     from sparklog.errors import BrokerError
     from sparklog.model import TopicPartition
@@ -191,7 +191,7 @@ def admin(*, awaits_silent: bool = True) -> "Iterator[Admin]":
     """An administration client for this command; one for a survey goes on without silent brokers. An error
     for a name that the cluster does not have suggests similar ones.
     """
-    from sparklog.client.admin import Admin, ItemsFailed
+    from sparklog.client.admin.admin import Admin, ItemsFailed
 
     with Admin.from_settings(client_settings(), awaits_silent=awaits_silent) as cluster:
         try:

@@ -18,7 +18,7 @@ from sparklog_server.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from sparklog.client.admin_cluster import ElectionType
+    from sparklog.client.admin.cluster import ElectionType
     from sparklog.errors import BrokerError
     from sparklog.model import TopicPartition
 
@@ -47,7 +47,7 @@ def elect(topics: tuple[str, ...], is_all: bool, unclean: bool, is_json: bool) -
     A partition that its preferred replica leads needs no election. Exits with 1 if a partition that needs one
     has none, as while its preferred replica is not in sync.
     """
-    from sparklog.client.admin import ItemsFailed
+    from sparklog.client.admin.admin import ItemsFailed
 
     if is_all == bool(topics):
         raise click.UsageError("select partitions with either TOPIC, TOPIC:0,1 or --all")

@@ -1,4 +1,4 @@
-"""Times, durations and positions as values of options: what `sparklog.client.positions` refuses is an
+"""Times, durations and positions as values of options: what `sparklog.client.admin.positions` refuses is an
 error of usage.
 """
 
@@ -9,8 +9,8 @@ from typing import TypeVar
 import click
 
 from sparklog import durations
-from sparklog.client import positions
-from sparklog.client.positions import INT64_MAX, Position, offsets_at
+from sparklog.client.admin import positions
+from sparklog.client.admin.positions import INT64_MAX, Position, offsets_at
 
 __all__ = ["INT64_MAX", "Position", "duration_ms", "offsets_at", "position", "time_ms"]
 

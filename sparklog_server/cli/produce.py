@@ -21,7 +21,7 @@ from sparklog_server.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from sparklog.client.producer import Producer, RecordMetadata
+    from sparklog.client.producer.producer import Producer, RecordMetadata
     from sparklog.client.settings import ClientSettings
 
 TIMEOUT_MS = 30_000
@@ -144,7 +144,7 @@ def produce(
     Exits 0 when every record is acknowledged. --json prints their number.
     """
     from sparklog.client.failures import UnknownTopic
-    from sparklog.client.producer import Producer
+    from sparklog.client.producer.producer import Producer
     from sparklog_server.cli.reach import Reach
 
     if key is not None and key_separator is not None:
@@ -214,7 +214,7 @@ def _require_topic(settings: "ClientSettings", topic: str, *, is_created: bool) 
     """Create an absent topic if --create or the user says so, and refuse it otherwise: a broker would
     create a topic of a misspelt name.
     """
-    from sparklog.client.admin import Admin, ItemsFailed, NewTopic
+    from sparklog.client.admin.admin import Admin, ItemsFailed, NewTopic
     from sparklog.client.failures import UnknownTopic
     from sparklog.errors import ErrorCode
 

@@ -19,7 +19,7 @@ from sparklog_server.cli.options import (
 from sparklog_server.cli.watching import can_watch
 
 if TYPE_CHECKING:
-    from sparklog.client.admin_quotas import QuotaEntity
+    from sparklog.client.admin.quotas import QuotaEntity
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -63,7 +63,7 @@ def _of_entity(command: Command) -> Command:
 @can_watch
 def describe(strict: bool, is_json: bool) -> None:
     """Show quotas: all of them if no entity is given."""
-    from sparklog.client.admin_quotas import QuotaFilter
+    from sparklog.client.admin.quotas import QuotaFilter
 
     parts = _parts()
     # The types are the literals of _parts.
@@ -130,7 +130,7 @@ def _parts() -> dict[str, str | None]:
 
 
 def _entity(parts: dict[str, str | None]) -> "QuotaEntity":
-    from sparklog.client.admin_quotas import QuotaEntity
+    from sparklog.client.admin.quotas import QuotaEntity
 
     if not parts:
         raise click.UsageError("select an entity with --user, --client-id or --ip, or their -default")

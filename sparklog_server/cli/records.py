@@ -54,7 +54,7 @@ def delete_records(
     is_json: bool,
 ) -> int:
     """Delete the oldest records of partitions, permanently, and print the new log start offsets."""
-    from sparklog.client.admin import ItemsFailed
+    from sparklog.client.admin.admin import ItemsFailed
     from sparklog.errors import BrokerError
 
     if offset_json_file is not None:

@@ -49,7 +49,7 @@ def status(http: tuple[str, ...], events_max: int, is_json: bool) -> int:
     What a broker that does not answer would tell is shown as unknown. Exits with 1 if a partition has no
     leader, or a broker or a disk is out of service or does not answer; `sparklog health` says what to do.
     """
-    from sparklog.client.admin import Admin
+    from sparklog.client.admin.admin import Admin
     from sparklog_server.cli.node_pages import addresses
     from sparklog_server.cli.status_facts import status_of
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from sparklog.client.admin_configs import ConfigResource
+from sparklog.client.admin.configs import ConfigResource
 from sparklog.errors import SparklogError
 from sparklog.model import NodeId
 from sparklog_server.cli.answered import described_by_all, listed_by_all
@@ -23,9 +23,9 @@ from sparklog_server.console.group_lag import described_groups
 from sparklog_server.console.shown import inert_name
 
 if TYPE_CHECKING:
-    from sparklog.client.admin import Admin
-    from sparklog.client.admin_cluster import Cluster
-    from sparklog.client.admin_storage import LogDir
+    from sparklog.client.admin.admin import Admin
+    from sparklog.client.admin.cluster import Cluster
+    from sparklog.client.admin.storage import LogDir
     from sparklog.client.settings import ClientSettings
 
 GROUPS_MAX: Final = 200

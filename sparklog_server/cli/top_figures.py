@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple, Self
 
-from sparklog.client.admin import Admin
-from sparklog.client.admin_storage import LogDir
+from sparklog.client.admin.admin import Admin
+from sparklog.client.admin.storage import LogDir
 from sparklog.client.settings import ClientSettings
 from sparklog.errors import BrokerError
 from sparklog.model import NodeId

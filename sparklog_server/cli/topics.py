@@ -24,8 +24,8 @@ from sparklog_server.cli.topics_chosen import chosen, matches_names
 from sparklog_server.cli.watching import can_watch
 
 if TYPE_CHECKING:
-    from sparklog.client.admin import Admin, Partition, Topic
-    from sparklog.client.admin_configs import ConfigEntry
+    from sparklog.client.admin.admin import Admin, Partition, Topic
+    from sparklog.client.admin.configs import ConfigEntry
     from sparklog.model import TopicPartition
 
 SIZES_ASKED_MAX = 5_000
@@ -83,7 +83,7 @@ def create(
     is_json: bool,
 ) -> None:
     """Create topics."""
-    from sparklog.client.admin import NewTopic
+    from sparklog.client.admin.admin import NewTopic
 
     if replica_assignment is not None and (partitions is not None or replication_factor is not None):
         raise click.UsageError("--replica-assignment excludes --partitions and --replication-factor")
@@ -225,7 +225,7 @@ def alter(
     names: tuple[str, ...], configs: tuple[str, ...], deletions: tuple[str, ...], validate_only: bool
 ) -> None:
     """Change settings of topics; other settings do not change."""
-    from sparklog.client.admin_configs import ConfigChange, ConfigResource
+    from sparklog.client.admin.configs import ConfigChange, ConfigResource
 
     if not configs and not deletions:
         raise click.UsageError("nothing to change: give --config KEY=VALUE or --delete-config KEY")
@@ -269,7 +269,7 @@ def add_partitions(
     names: tuple[str, ...], partitions: int, replica_assignment: str | None, validate_only: bool
 ) -> None:
     """Add partitions to topics. Existing records do not move; keys may map to other partitions."""
-    from sparklog.client.admin import NewPartitions
+    from sparklog.client.admin.admin import NewPartitions
 
     wanted = NewPartitions(partitions, () if replica_assignment is None else _assignment(replica_assignment))
     with admin() as cluster:

@@ -8,8 +8,8 @@ import click
 from sparklog_server.cli.options import topics_named
 
 if TYPE_CHECKING:
-    from sparklog.client.admin import Admin
-    from sparklog.client.admin_topics import Topic
+    from sparklog.client.admin.admin import Admin
+    from sparklog.client.admin.topics import Topic
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -22,9 +22,9 @@ from sparklog_server.cli.options import (
 from sparklog_server.cli.watching import can_watch
 
 if TYPE_CHECKING:
-    from sparklog.client.admin import Admin
-    from sparklog.client.admin_transactions import OpenTransaction, TransactionDescription
-    from sparklog.client.decision_log import DecisionLog
+    from sparklog.client.admin.admin import Admin
+    from sparklog.client.admin.transactions import OpenTransaction, TransactionDescription
+    from sparklog.client.exactly_once.decision_log import DecisionLog
     from sparklog.model import TopicPartition
 
 DESCRIBE_COLUMNS = (
@@ -296,9 +296,9 @@ def resolve(names: tuple[str, ...], accepts_loss: bool, is_json: bool) -> None:
     A driver that still runs is fenced: its query fails, and may be started again. Without --sink, show
     the open transactions.
     """
-    from sparklog.client.committer import Committer
-    from sparklog.client.decision_log import DecisionLog
-    from sparklog.client.decisions import is_sink_name, sink_name
+    from sparklog.client.exactly_once.committer import Committer
+    from sparklog.client.exactly_once.decision_log import DecisionLog
+    from sparklog.client.exactly_once.decisions import is_sink_name, sink_name
 
     with admin() as cluster, DecisionLog(client_settings()) as log:
         left_open = _open_by_sink(cluster)
@@ -339,7 +339,7 @@ def resolve(names: tuple[str, ...], accepts_loss: bool, is_json: bool) -> None:
 
 
 def _open_by_sink(cluster: "Admin") -> dict[str, list[str]]:
-    from sparklog.client.decisions import PREFIX, is_coordinator, sink_of
+    from sparklog.client.exactly_once.decisions import PREFIX, is_coordinator, sink_of
 
     found: dict[str, list[str]] = {}
     for one in cluster.list_transactions(states=["Ongoing"], prefix=PREFIX):

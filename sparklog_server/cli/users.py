@@ -19,8 +19,8 @@ from sparklog_server.cli.options import (
 from sparklog_server.cli.watching import can_watch
 
 if TYPE_CHECKING:
-    from sparklog.client.admin import Admin
-    from sparklog.client.admin_credentials import ScramMechanism
+    from sparklog.client.admin.admin import Admin
+    from sparklog.client.admin.credentials import ScramMechanism
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -131,7 +131,7 @@ def list_users(is_json: bool) -> None:
 @reaches_cluster
 def remove(names: tuple[str, ...], mechanisms: "tuple[ScramMechanism, ...]") -> None:
     """Remove users: they cannot authenticate any more. Their access rules stay."""
-    from sparklog.client.admin_credentials import ScramDeletion
+    from sparklog.client.admin.credentials import ScramDeletion
 
     with admin() as cluster:
         changes = [
@@ -165,7 +165,7 @@ def _set(
     password_file: str | None,
     iterations: int,
 ) -> None:
-    from sparklog.client.admin_credentials import ScramUpsertion
+    from sparklog.client.admin.credentials import ScramUpsertion
 
     text = _password(user, password_file)
     cluster.alter_user_scram_credentials(

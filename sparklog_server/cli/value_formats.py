@@ -19,7 +19,7 @@ from sparklog.record.schema_id import SIZE, is_prefixed, message_indexes, schema
 from sparklog_server.cli.options import report
 
 if TYPE_CHECKING:
-    from sparklog.client.consumer import ConsumerRecord
+    from sparklog.client.consumer.consumer import ConsumerRecord
     from sparklog.serializers.registry import SchemaRegistry
 
 Decode = Callable[[bytes], object]

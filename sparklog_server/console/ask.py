@@ -25,7 +25,7 @@ from sparklog_server.console.rendering import templates
 from sparklog_server.console.schemas import Decode
 
 if TYPE_CHECKING:
-    from sparklog.client.admin import Admin
+    from sparklog.client.admin.admin import Admin
 
 T = TypeVar("T")
 

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from sparklog.client.admin_cluster import Cluster
-from sparklog.client.admin_storage import LogDir
-from sparklog.client.admin_topics import Topic
+from sparklog.client.admin.cluster import Cluster
+from sparklog.client.admin.storage import LogDir
+from sparklog.client.admin.topics import Topic
 from sparklog.model import NodeId
 
 

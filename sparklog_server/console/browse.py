@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from sparklog.client.admin import EARLIEST, LATEST, Admin
-from sparklog.client.consumer import Consumer, ConsumerRecord
+from sparklog.client.admin.admin import EARLIEST, LATEST, Admin
+from sparklog.client.consumer.consumer import Consumer, ConsumerRecord
 from sparklog.client.settings import ClientSettings, IsolationLevel
 from sparklog.model import TopicPartition
 from sparklog_server.cli.positions import Position, offsets_at

@@ -9,8 +9,8 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 import anyio
 import anyio.to_thread
 
-from sparklog.client.admin import Admin
-from sparklog.client.admin_topics import Topic
+from sparklog.client.admin.admin import Admin
+from sparklog.client.admin.topics import Topic
 from sparklog.client.failures import AuthenticationFailed
 from sparklog.client.settings import ClientSettings, address_of
 from sparklog.errors import ConnectionFailed, RequestTimeout, SettingsError, SparklogError

@@ -19,7 +19,7 @@ import jmespath
 import msgspec
 from jmespath.exceptions import JMESPathError
 
-from sparklog.client.consumer_records import ConsumerRecord
+from sparklog.client.consumer.records import ConsumerRecord
 
 EXPRESSION_CHARACTERS_MAX: Final = 500
 _JSON_BYTES_MAX: Final = 1 << 20

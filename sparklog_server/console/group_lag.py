@@ -3,8 +3,8 @@
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, TypeVar
 
-from sparklog.client.admin import Admin, ItemsFailed
-from sparklog.client.admin_groups import SPARK_METADATA, GroupDescription, GroupMember, GroupOffset
+from sparklog.client.admin.admin import Admin, ItemsFailed
+from sparklog.client.admin.groups import SPARK_METADATA, GroupDescription, GroupMember, GroupOffset
 from sparklog.errors import BrokerError, ErrorCode
 from sparklog.model import NodeId, TopicPartition
 from sparklog_server.cli.groups import lag_of, log_ends, partitions_of, rows_of

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from sparklog.client.admin import LATEST, Admin
-from sparklog.client.admin_topics import Topic
+from sparklog.client.admin.admin import LATEST, Admin
+from sparklog.client.admin.topics import Topic
 from sparklog.model import NodeId, TopicPartition
 
 PARTITIONS_MAX: Final = 20_000

@@ -5,7 +5,7 @@ import io
 from collections.abc import Sequence
 from typing import Final
 
-from sparklog.client.consumer_records import ConsumerRecord
+from sparklog.client.consumer.records import ConsumerRecord
 from sparklog_server.cli.consume import FIELDS
 from sparklog_server.cli.options import json_text
 

@@ -12,8 +12,8 @@ from heapq import nlargest
 from time import monotonic, time
 from typing import Final, NamedTuple
 
-from sparklog.client.admin import Admin
-from sparklog.client.admin_topics import Topic
+from sparklog.client.admin.admin import Admin
+from sparklog.client.admin.topics import Topic
 from sparklog.errors import SparklogError
 from sparklog.model import TopicPartition
 from sparklog_server.console.clusters import Cluster

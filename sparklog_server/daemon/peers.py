@@ -13,7 +13,7 @@ import socket
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from sparklog.client.stream import Address, Output, PlainStream, Stream
+from sparklog.client.transport.stream import Address, Output, PlainStream, Stream
 from sparklog.effects import Chunk, LinkId, Loss
 from sparklog_server.config.listeners import joined
 from sparklog_server.daemon.jobs import Done, Job
@@ -160,7 +160,7 @@ class Peers:
         context = self._owner.secure(peer.id)
         if context is None:
             return PlainStream(address, dead_after_ms=DEAD_AFTER_MS)
-        from sparklog.client.tls_stream import TlsStream  # at its only use: most links are plain
+        from sparklog.client.transport.tls_stream import TlsStream  # at its only use: most links are plain
 
         peer.is_tls = True
         return TlsStream(address, context, peer.id.address[0], dead_after_ms=DEAD_AFTER_MS)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 from random import Random
 from typing import NamedTuple
 
-from sparklog.client.chunk import Aborted, whole_batches, without_aborted
+from sparklog.client.consumer.chunk import Aborted, whole_batches, without_aborted
 from sparklog.errors import ErrorCode, code_of
 from sparklog.model import TopicPartition
 from sparklog.record.batch import decode_records

@@ -44,6 +44,16 @@ ROW_OF_RAFT = 3
 # the blocking shells and the public names.
 USERS_OF_THE_PUBLIC_FACE = {"sparklog_server.cli", "sparklog_server.console", "sparklog.testing"}
 
+# The rooms of the client. The files beside them (`settings`, `cluster`, `failures` …) belong to all of them.
+CLIENT_ROWS = (
+    ({"sasl"},),
+    ({"transport"},),
+    ({"membership"},),
+    ({"producer"}, {"consumer"}),
+    ({"admin"},),
+    ({"exactly_once"},),
+)
+
 # I/O, clock, thread and entropy: only for the outsides and for the shells named below.
 OUTSIDE_MODULES = {
     *(
@@ -66,16 +76,17 @@ OUTSIDE_MODULES = {
 MAY_TOUCH_THE_WORLD = {
     *("sparklog_server.daemon", "sparklog_server.simulation", "sparklog_server.cli"),
     "sparklog_server.console",
-    *("sparklog.local_broker", "sparklog.testing", "sparklog.client.stream", "sparklog.client.tls_stream"),
+    *("sparklog.local_broker", "sparklog.testing"),
+    *("sparklog.client.transport.stream", "sparklog.client.transport.tls_stream"),
     *(
         "sparklog.client.http_replies",
         "sparklog.client.sasl.token_endpoint",
         "sparklog.client.sasl.assertions",
-        "sparklog.client.waker",
     ),
-    *("sparklog.client.clock", "sparklog.client.promises", "sparklog.client.streams"),
+    *("sparklog.client.clock", "sparklog.client.producer.promises"),
     *("sparklog.tls.contexts", "sparklog.tls.stores"),
-    *("sparklog.client.positions", "sparklog.arrow.planning", "sparklog.arrow.topic_read"),  # datetime alone
+    # datetime alone
+    *("sparklog.client.admin.positions", "sparklog.arrow.planning", "sparklog.arrow.topic_read"),
     *("sparklog.arrow.plan", "sparklog.arrow.workers", "sparklog.serializers.registry"),
     *(
         "sparklog.spark.source",
@@ -116,7 +127,7 @@ def client_shells() -> frozenset[str]:
 
     Rows 4-8 of the broker use the client's other files, the machines, and never these.
     """
-    found = {"sparklog.client.transport"}
+    found = {"sparklog.client.transport.network"}
     clients = [module for name, module in modules().items() if lies_in(name, {"sparklog.client"})]
     while reaching := {
         module.name
@@ -172,6 +183,19 @@ def test_a_row_knows_rows_above_it_and_never_a_sibling(
         if not inside or mine is None or theirs is None:
             continue
         if theirs[0] > mine[0] or (theirs[0] == mine[0] and theirs[1] is not mine[1]):
+            offences.append(f"{module.at(imported.line)} imports {imported.module}")
+    assert offences == []
+
+
+def test_a_room_of_the_client_knows_rooms_above_it_and_never_a_sibling() -> None:
+    rooms = {room: number for number, row in enumerate(CLIENT_ROWS) for side in row for room in side}
+    offences = []
+    for module, imported in our_imports():
+        mine, theirs = (name.split(".") for name in (module.name, imported.module))
+        if mine[:2] != ["sparklog", "client"] or theirs[:2] != mine[:2] or len(mine) < 4 or len(theirs) < 4:
+            continue
+        upper, lower = rooms[theirs[2]], rooms[mine[2]]
+        if mine[2] != theirs[2] and upper >= lower:
             offences.append(f"{module.at(imported.line)} imports {imported.module}")
     assert offences == []
 
@@ -305,7 +329,13 @@ def test_a_cycle_is_found_where_there_is_one() -> None:
 
 
 def test_client_shells_are_the_files_that_reach_the_transport() -> None:
-    """The broker takes machines such as `connection`; `admin_transactions` and `standing_fetch` block."""
+    """The broker takes machines such as `transport.connection`; `consumer.standing_fetch` blocks."""
     names = {name.removeprefix("sparklog.client.") for name in client_shells()}
-    assert names >= {"transport", "producer", "consumer", "admin", "admin_transactions", "standing_fetch"}
-    assert not names & {"connection", "cluster", "fetch", "membership", "transaction", "outbound"}
+    assert names >= {
+        *("transport.network", "producer.producer", "consumer.consumer", "consumer.standing_fetch"),
+        *("admin.admin", "admin.transactions"),
+    }
+    assert not names & {
+        *("transport.connection", "cluster", "consumer.fetch", "membership.group"),
+        *("producer.transaction", "producer.outbound"),
+    }

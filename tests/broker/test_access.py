@@ -4,7 +4,7 @@ no rights, some, or all.
 
 import pytest
 
-from sparklog.client.connection import api_of
+from sparklog.client.transport.connection import api_of
 from sparklog.errors import ErrorCode
 from sparklog.wire.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
 from sparklog.wire.messages.create_partitions import (

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sparklog.client.connection import api_of
+from sparklog.client.transport.connection import api_of
 from sparklog.effects import Loss
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, Micros, Millis, SessionId

@@ -4,7 +4,7 @@ more than the round.
 
 import pytest
 
-from sparklog.client.decisions import (
+from sparklog.client.exactly_once.decisions import (
     TOPIC,
     About,
     Decision,
@@ -14,8 +14,8 @@ from sparklog.client.decisions import (
     sink_name,
     task_id,
 )
+from sparklog.client.producer.transaction_states import ProducerIdentity
 from sparklog.client.settings import ClientSettings
-from sparklog.client.transaction_states import ProducerIdentity
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, Micros, Millis, NodeId, ProducerEpoch, ProducerId
 from sparklog.record.batch import build_batch

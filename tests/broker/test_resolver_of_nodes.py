@@ -4,7 +4,7 @@ decision says, which the leader of the sink's partition has, though that broker 
 
 import pytest
 
-from sparklog.client.decisions import (
+from sparklog.client.exactly_once.decisions import (
     PARTITION_COUNT,
     TOPIC,
     About,
@@ -15,7 +15,7 @@ from sparklog.client.decisions import (
     sink_name,
     task_id,
 )
-from sparklog.client.transaction_states import ProducerIdentity
+from sparklog.client.producer.transaction_states import ProducerIdentity
 from sparklog.errors import ErrorCode
 from sparklog.model import NodeId, ProducerEpoch, ProducerId
 from sparklog.record.batch import build_batch

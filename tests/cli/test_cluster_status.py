@@ -2,8 +2,8 @@
 
 import pytest
 
-from sparklog.client.admin_cluster import Cluster, Node, Quorum, QuorumEndpoint, QuorumReplica
-from sparklog.client.admin_topics import Partition, Topic
+from sparklog.client.admin.cluster import Cluster, Node, Quorum, QuorumEndpoint, QuorumReplica
+from sparklog.client.admin.topics import Partition, Topic
 from sparklog.local_broker import EmbeddedBroker
 from sparklog.model import ZERO_UUID, LeaderEpoch, NodeId, Offset
 from sparklog_server.cli.cluster_status import NodeStatus, statuses

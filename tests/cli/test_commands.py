@@ -125,7 +125,8 @@ def test_no_broker_is_said_in_one_line(run: Run) -> None:
 
 def test_the_command_line_loads_neither_server_nor_tables_nor_spark() -> None:
     program = (
-        "import sys; import sparklog_server.cli.main, sparklog.client.admin; print(*sorted(sys.modules))"
+        "import sys; import sparklog_server.cli.main; "
+        "import sparklog.client.admin.admin; print(*sorted(sys.modules))"
     )
     loaded = subprocess.run(
         [sys.executable, "-c", program],

@@ -9,8 +9,8 @@ import pytest
 
 import sparklog
 from sparklog import Admin, Producer
-from sparklog.client.admin import NewTopic
-from sparklog.client.admin_credentials import ScramUpsertion
+from sparklog.client.admin.admin import NewTopic
+from sparklog.client.admin.credentials import ScramUpsertion
 from sparklog.record.batch import build_batch
 from sparklog_server.cli.debug_heads import head_of
 from sparklog_server.cli.debug_secrets import REMOVED, Scrubber, is_secret, without_secrets

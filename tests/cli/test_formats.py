@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.client.consumer import ConsumerRecord
+from sparklog.client.consumer.consumer import ConsumerRecord
 from sparklog_server.cli.formats import compiled, unescaped
 
 RECORD = ConsumerRecord("t", 3, 42, 1_700_000_000_000, b"k\xff", b"value", (("a", b"1"), ("b", None)))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.client.admin import Admin
-from sparklog.client.consumer import Consumer
+from sparklog.client.admin.admin import Admin
+from sparklog.client.consumer.consumer import Consumer
 from sparklog.local_broker import EmbeddedBroker
 from sparklog.model import TopicPartition
 from tests.cli.conftest import Tell

@@ -7,10 +7,10 @@ import signal
 import pytest
 
 import sparklog
-from sparklog.client.admin import Admin, NewTopic
-from sparklog.client.admin_cluster import Cluster, Node, Quorum, QuorumReplica
-from sparklog.client.admin_storage import LogDir
-from sparklog.client.admin_topics import Partition, Topic
+from sparklog.client.admin.admin import Admin, NewTopic
+from sparklog.client.admin.cluster import Cluster, Node, Quorum, QuorumReplica
+from sparklog.client.admin.storage import LogDir
+from sparklog.client.admin.topics import Partition, Topic
 from sparklog.errors import BrokerError, ErrorCode
 from sparklog.local_broker import EmbeddedBroker
 from sparklog.model import ZERO_UUID, LeaderEpoch, NodeId, Offset, TopicPartition

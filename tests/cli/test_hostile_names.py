@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from sparklog import Admin, Consumer, Producer, TopicPartition
-from sparklog.client.admin import NewTopic
-from sparklog.client.admin_acls import AclRule
-from sparklog.client.admin_credentials import ScramUpsertion
-from sparklog.client.admin_quotas import QuotaEntity
+from sparklog.client.admin.acls import AclRule
+from sparklog.client.admin.admin import NewTopic
+from sparklog.client.admin.credentials import ScramUpsertion
+from sparklog.client.admin.quotas import QuotaEntity
 from tests.cli.conftest import Tell
 from tests.daemon.http_nodes import HttpNode, http_broker
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparklog.client.admin_cluster import Cluster, Node, Quorum, QuorumEndpoint, QuorumReplica
+from sparklog.client.admin.cluster import Cluster, Node, Quorum, QuorumEndpoint, QuorumReplica
 from sparklog.errors import SettingsError
 from sparklog.model import LeaderEpoch, NodeId, Offset
 from sparklog_server.cli.joining import prepare

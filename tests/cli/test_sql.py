@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from sparklog.client.producer import Producer
+from sparklog.client.producer.producer import Producer
 from sparklog.local_broker import EmbeddedBroker
 from tests.cli.conftest import PROGRAM, Tell
 

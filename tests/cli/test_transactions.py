@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from sparklog.client.producer.writer import BatchWriter
 from sparklog.client.settings import ClientSettings
-from sparklog.client.writer import BatchWriter
 from sparklog.local_broker import EmbeddedBroker
 from sparklog.record.batch import build_batch
 from tests.cli.conftest import Tell

@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("pyspark.sql", reason="needs pyspark")
 
-from sparklog.client.decisions import sink_name
+from sparklog.client.exactly_once.decisions import sink_name
 from sparklog.local_broker import EmbeddedBroker
 from tests.cli.conftest import Tell
 from tests.spark.sinks import Died, Driver, committed, dies_at

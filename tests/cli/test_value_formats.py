@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sparklog import AvroSerializer, ProtobufSerializer, SchemaRegistry
-from sparklog.client.consumer import ConsumerRecord
+from sparklog.client.consumer.consumer import ConsumerRecord
 from sparklog.serializers.protobuf import file_set
 from sparklog_server.cli.options import json_text
 from sparklog_server.cli.produce import NewRecord, new_record

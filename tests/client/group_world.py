@@ -13,11 +13,11 @@
 Every command prints the callbacks of the users meanwhile, then each member's partitions, if they changed.
 """
 
-from sparklog.client.connection import api_of, reply_class
 from sparklog.client.failures import CommitFailed
-from sparklog.client.membership import Errand, StepKind, Subscription
-from sparklog.client.membership_group import Group
-from sparklog.client.membership_offsets import Job, OffsetAndMetadata
+from sparklog.client.membership.group import Group
+from sparklog.client.membership.member import Errand, StepKind, Subscription
+from sparklog.client.membership.offsets import Job, OffsetAndMetadata
+from sparklog.client.transport.connection import api_of, reply_class
 from sparklog.errors import BrokerError, ConnectionFailed, SparklogError
 from sparklog.model import Micros, TopicPartition
 from tests.broker.world import World

@@ -4,10 +4,10 @@ test gives.
 
 from typing import TypeVar
 
-from sparklog.client.assignors import encode_assignment
-from sparklog.client.membership import Errand, Step, Subscription
-from sparklog.client.membership_group import Group
-from sparklog.client.membership_offsets import Job, OffsetAndMetadata
+from sparklog.client.membership.assignors import encode_assignment
+from sparklog.client.membership.group import Group
+from sparklog.client.membership.member import Errand, Step, Subscription
+from sparklog.client.membership.offsets import Job, OffsetAndMetadata
 from sparklog.errors import ErrorCode
 from sparklog.model import Micros, TopicPartition
 from sparklog.wire.messages.find_coordinator import (

@@ -11,13 +11,13 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from inspect import GEN_CREATED, getgeneratorstate
 
-from sparklog.client.accumulator import Gathering
 from sparklog.client.cluster import Cluster
-from sparklog.client.connection import Answer
 from sparklog.client.failures import ClientClosed
 from sparklog.client.logs import Reports
-from sparklog.client.sending import Sending
-from sparklog.client.turns import WITHOUT_LIMIT, Action, Step, Steps, Turns
+from sparklog.client.producer.accumulator import Gathering
+from sparklog.client.producer.sending import Sending
+from sparklog.client.producer.turns import WITHOUT_LIMIT, Action, Step, Steps, Turns
+from sparklog.client.transport.connection import Answer
 from sparklog.errors import ErrorCode, SparklogError
 from sparklog.model import Micros, NodeId, TopicPartition
 from sparklog.record.batch import HEADER_SIZE, record_size_max

@@ -4,10 +4,10 @@ from collections import Counter
 
 import pytest
 
-from sparklog.client.accumulator import Accumulator
 from sparklog.client.cluster import Cluster, Entropy
 from sparklog.client.failures import RecordTooLarge
-from sparklog.client.intake import Intake
+from sparklog.client.producer.accumulator import Accumulator
+from sparklog.client.producer.intake import Intake
 from sparklog.model import Micros, TopicPartition
 from sparklog.record.batch import build_batch, decode_records, record_size_max
 from sparklog.record.columns import PartitionBatch

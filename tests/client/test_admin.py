@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from sparklog.client.admin import Admin, ItemsFailed, NewTopic
-from sparklog.client.admin_configs import ConfigChange, ConfigResource
-from sparklog.client.admin_groups import GroupOffset
-from sparklog.client.connection import UnsupportedByBroker
+from sparklog.client.admin.admin import Admin, ItemsFailed, NewTopic
+from sparklog.client.admin.configs import ConfigChange, ConfigResource
+from sparklog.client.admin.groups import GroupOffset
+from sparklog.client.transport.connection import UnsupportedByBroker
 from sparklog.errors import BrokerError, ConnectionFailed, ErrorCode, RequestTimeout
 from sparklog.model import TopicPartition
 from sparklog.wire.messages.consumer_group_describe import ConsumerGroupDescribeResponse

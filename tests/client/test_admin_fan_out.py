@@ -10,9 +10,9 @@ from threading import Event
 
 import pytest
 
-from sparklog.client.admin import Admin, ItemsFailed
-from sparklog.client.connection import UnsupportedByBroker
+from sparklog.client.admin.admin import Admin, ItemsFailed
 from sparklog.client.settings import ClientSettings
+from sparklog.client.transport.connection import UnsupportedByBroker
 from sparklog.errors import BrokerError, ErrorCode
 from sparklog.wire.messages.delete_groups import DeleteGroupsRequest
 from sparklog.wire.messages.describe_cluster import DescribeClusterResponse

@@ -5,17 +5,17 @@ from collections.abc import Iterator
 import pytest
 
 import sparklog
-from sparklog.client.admin import LATEST, Admin, ItemsFailed, NewPartitions, NewTopic
-from sparklog.client.admin_configs import ConfigChange, ConfigResource
-from sparklog.client.admin_groups import GroupOffset
-from sparklog.client.admin_quotas import QuotaEntity, QuotaFilter
+from sparklog.client.admin.admin import LATEST, Admin, ItemsFailed, NewPartitions, NewTopic
+from sparklog.client.admin.configs import ConfigChange, ConfigResource
+from sparklog.client.admin.groups import GroupOffset
+from sparklog.client.admin.quotas import QuotaEntity, QuotaFilter
 from sparklog.client.clock import now_us
-from sparklog.client.consumer import Consumer
+from sparklog.client.consumer.consumer import Consumer
 from sparklog.client.failures import UnknownTopic
 from sparklog.client.offsets import list_offsets
-from sparklog.client.producer import Producer
+from sparklog.client.producer.producer import Producer
 from sparklog.client.settings import ClientSettings
-from sparklog.client.transport import Network
+from sparklog.client.transport.network import Network
 from sparklog.errors import BrokerError, ErrorCode
 from sparklog.local_broker import EmbeddedBroker
 from sparklog.model import Micros, TopicPartition

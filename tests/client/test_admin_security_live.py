@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 import sparklog
-from sparklog.client.admin import Admin, ItemsFailed
-from sparklog.client.admin_acls import CLUSTER_NAME, AclFilter, AclRule
-from sparklog.client.admin_credentials import ScramDeletion, ScramUpsertion
+from sparklog.client.admin.acls import CLUSTER_NAME, AclFilter, AclRule
+from sparklog.client.admin.admin import Admin, ItemsFailed
+from sparklog.client.admin.credentials import ScramDeletion, ScramUpsertion
 from sparklog.client.failures import AuthenticationFailed
 from sparklog.errors import BrokerError, ErrorCode
 from sparklog.local_broker import EmbeddedBroker

@@ -4,15 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.client.assignors import (
+from sparklog.client.membership.assignors import (
     ASSIGNORS,
+    Shares,
+    Subscriber,
     assignor_names,
     decode_assignment,
     is_cooperative,
     subscriber,
     subscription,
 )
-from sparklog.client.assignors_sticky import Shares, Subscriber
 from sparklog.errors import DecodeError, SettingsError
 from sparklog.model import TopicPartition
 

@@ -6,8 +6,8 @@ import inspect
 import pytest
 
 import sparklog
-from sparklog.client.admin import Admin
-from sparklog.client.async_admin import AsyncAdmin
+from sparklog.client.admin.admin import Admin
+from sparklog.client.admin.async_admin import AsyncAdmin
 from sparklog.client.failures import ClientClosed
 from tests.client.loops import Run, every_loop
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import pytest
 
 import sparklog
-from sparklog.client.admin import Admin
-from sparklog.client.async_consumer import AsyncConsumer
-from sparklog.client.async_producer import AsyncProducer
-from sparklog.client.consumer import Consumer
+from sparklog.client.admin.admin import Admin
+from sparklog.client.consumer.async_consumer import AsyncConsumer
+from sparklog.client.consumer.consumer import Consumer
 from sparklog.client.failures import ClientClosed, UnknownTopic
-from sparklog.client.producer import Producer
+from sparklog.client.producer.async_producer import AsyncProducer
+from sparklog.client.producer.producer import Producer
 from sparklog.errors import SettingsError
 from sparklog.model import TopicPartition
 from tests.client.loops import Run, every_loop

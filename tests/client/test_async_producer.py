@@ -8,9 +8,8 @@ import threading
 import pytest
 
 import sparklog
-from sparklog.client.admin import Admin
-from sparklog.client.async_producer import AsyncDelivery, AsyncProducer
-from sparklog.client.consumer import Consumer
+from sparklog.client.admin.admin import Admin
+from sparklog.client.consumer.consumer import Consumer
 from sparklog.client.failures import (
     BufferExhausted,
     ClientClosed,
@@ -18,6 +17,7 @@ from sparklog.client.failures import (
     TransactionAbortable,
     WrongTransactionState,
 )
+from sparklog.client.producer.async_producer import AsyncDelivery, AsyncProducer
 from sparklog.errors import RequestTimeout, SettingsError
 from sparklog.model import TopicPartition
 from sparklog.wire.messages.produce import ProduceRequest

@@ -2,12 +2,12 @@
 
 import pytest
 
-from sparklog.client.connection import Answer, Connection, State
 from sparklog.client.failures import AuthenticationFailed
-from sparklog.client.frames import ReceiveBuffers
 from sparklog.client.sasl.login import PasswordLogin, TokenLogin
 from sparklog.client.sasl.machines import OAuthMachine, PlainMachine
 from sparklog.client.settings import ClientSettings
+from sparklog.client.transport.connection import Answer, Connection, State
+from sparklog.client.transport.frames import ReceiveBuffers
 from sparklog.errors import ErrorCode, SettingsError
 from sparklog.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from sparklog.wire.messages.metadata import MetadataRequest, MetadataResponse

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from sparklog.client.chunk import Aborted, Chunk, whole_batches, without_aborted
+from sparklog.client.consumer.chunk import Aborted, Chunk, whole_batches, without_aborted
 from sparklog.client.failures import CorruptRecords
 from sparklog.model import TopicPartition
 from sparklog.record.batch import build_batch, decode_records, iterate_headers

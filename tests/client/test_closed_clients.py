@@ -21,10 +21,10 @@ from sparklog import (
     RequestTimeout,
     TopicPartition,
 )
-from sparklog.client.consumer_core import ConsumerCore
-from sparklog.client.membership_group import Group
-from sparklog.client.transport import Network
-from sparklog.client.waits import Until
+from sparklog.client.consumer.core import ConsumerCore
+from sparklog.client.consumer.waits import Until
+from sparklog.client.membership.group import Group
+from sparklog.client.transport.network import Network
 from sparklog.local_broker import EmbeddedBroker
 from sparklog.wire.messages.produce import ProduceResponse
 from sparklog.wire.schema import Message

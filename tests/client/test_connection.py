@@ -2,8 +2,8 @@
 
 import pytest
 
-from sparklog.client.connection import Answer, Connection, State, UnsupportedByBroker, broken
-from sparklog.client.frames import SMALL_BYTES, ReceiveBuffers
+from sparklog.client.transport.connection import Answer, Connection, State, UnsupportedByBroker, broken
+from sparklog.client.transport.frames import SMALL_BYTES, ReceiveBuffers
 from sparklog.errors import ConnectionFailed, DecodeError, RequestTimeout
 from sparklog.wire.header import encode_reply
 from sparklog.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse

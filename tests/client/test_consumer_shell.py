@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparklog.client.consumer import Consumer, ConsumerRecord
+from sparklog.client.consumer.consumer import Consumer, ConsumerRecord
 from sparklog.client.failures import CorruptRecords, UnknownTopic
 from sparklog.errors import ConnectionFailed
 from sparklog.model import TopicPartition

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.client.decisions import (
+from sparklog.client.exactly_once.decisions import (
     CONDEMNED_MAX,
     PARTITION_COUNT,
     VALUE_BYTES_MAX,
@@ -31,7 +31,7 @@ from sparklog.client.decisions import (
     sink_of,
     task_id,
 )
-from sparklog.client.transaction_states import ProducerIdentity
+from sparklog.client.producer.transaction_states import ProducerIdentity
 from sparklog.model import ProducerEpoch, ProducerId
 
 IDENTITIES = st.text(st.characters(codec="utf-8"), max_size=60)

@@ -5,9 +5,9 @@ changed.
 import pytest
 
 from sparklog.client.cluster import Cluster
+from sparklog.client.consumer.fetch import EARLIEST, Errand, Fetcher
+from sparklog.client.consumer.fetch_session import FetchSession, Wanted
 from sparklog.client.failures import CorruptRecords, LogTruncated, NoOffset, OffsetOutOfRange
-from sparklog.client.fetch import EARLIEST, Errand, Fetcher
-from sparklog.client.fetch_session import FetchSession, Wanted
 from sparklog.errors import ConnectionFailed, ErrorCode
 from sparklog.model import Micros, Millis, NodeId, TopicPartition
 from sparklog.record.batch import Record, build_batch

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from sparklog.client.assignors import encode_assignment
 from sparklog.client.clock import now_us
-from sparklog.client.connection import Answer
-from sparklog.client.consumer import Consumer
+from sparklog.client.consumer.consumer import Consumer
 from sparklog.client.failures import NoOffset
-from sparklog.client.transport import Network
+from sparklog.client.membership.assignors import encode_assignment
+from sparklog.client.transport.connection import Answer
+from sparklog.client.transport.network import Network
 from sparklog.errors import BrokerError, ErrorCode, RequestTimeout, SettingsError, SparklogError
 from sparklog.model import Micros, TopicPartition
 from sparklog.record.batch import build_batch

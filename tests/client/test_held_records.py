@@ -8,9 +8,9 @@ from functools import partial
 
 import pytest
 
-from sparklog.client.async_producer import AsyncProducer
 from sparklog.client.failures import ClientClosed, DeliveryFailed, UnknownTopic
-from sparklog.client.producer import Delivery, Producer
+from sparklog.client.producer.async_producer import AsyncProducer
+from sparklog.client.producer.producer import Delivery, Producer
 from sparklog.errors import RequestTimeout, SparklogError
 from sparklog.wire.messages.metadata import MetadataResponseTopic
 from sparklog.wire.schema import Message

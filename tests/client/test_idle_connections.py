@@ -3,7 +3,7 @@
 import socket
 
 import sparklog
-from sparklog.client.admin import Admin, NewTopic
+from sparklog.client.admin.admin import Admin, NewTopic
 
 
 def test_a_call_after_a_long_silence_finds_a_new_connection() -> None:

@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 import pytest
 
-from sparklog.client.admin import Admin
-from sparklog.client.async_producer import AsyncProducer
-from sparklog.client.consumer import Consumer
+from sparklog.client.admin.admin import Admin
+from sparklog.client.consumer.consumer import Consumer
 from sparklog.client.failures import BufferExhausted, ClientClosed, DeliveryFailed
 from sparklog.client.logs import AWAY_US, REPEAT_US, Reports
-from sparklog.client.producer import Producer
+from sparklog.client.producer.async_producer import AsyncProducer
+from sparklog.client.producer.producer import Producer
 from sparklog.client.settings import ClientSettings
 from sparklog.errors import ErrorCode, RequestTimeout, SettingsError
 from sparklog.model import Micros, TopicPartition

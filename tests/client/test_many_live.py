@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 import sparklog
-from sparklog.client.admin import Admin
-from sparklog.client.consumer import Consumer, ConsumerRecord
+from sparklog.client.admin.admin import Admin
+from sparklog.client.consumer.consumer import Consumer, ConsumerRecord
 from sparklog.client.failures import RecordTooLarge
-from sparklog.client.producer import Producer
+from sparklog.client.producer.producer import Producer
 from sparklog.errors import SettingsError
 from sparklog.model import TopicPartition
 from sparklog.record.columns import RowRefused

@@ -4,9 +4,9 @@ every error means.
 
 import pytest
 
-from sparklog.client.assignors import encode_assignment
 from sparklog.client.failures import FencedInstance
-from sparklog.client.membership import Step, StepKind, Subscription
+from sparklog.client.membership.assignors import encode_assignment
+from sparklog.client.membership.member import Step, StepKind, Subscription
 from sparklog.errors import BrokerError, ConnectionFailed, ErrorCode
 from sparklog.wire.messages.consumer_protocol import (
     ConsumerProtocolSubscription,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparklog.client.membership import Step, StepKind
+from sparklog.client.membership.member import Step, StepKind
 from sparklog.errors import BrokerError, ConnectionFailed, ErrorCode
 from sparklog.wire.messages.consumer_group_heartbeat import (
     Assignment,

@@ -5,8 +5,8 @@ every refusal means.
 import pytest
 
 from sparklog.client.failures import CommitFailed, FencedInstance, RebalanceInProgress
-from sparklog.client.membership import StepKind
-from sparklog.client.membership_offsets import Job
+from sparklog.client.membership.member import StepKind
+from sparklog.client.membership.offsets import Job
 from sparklog.errors import BrokerError, ErrorCode, RequestTimeout
 from sparklog.model import Micros
 from sparklog.wire.messages.find_coordinator import Coordinator, FindCoordinatorResponse

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import sparklog
-from sparklog.client.admin import Admin, ItemsFailed
-from sparklog.client.consumer import Consumer
-from sparklog.client.producer import Producer
+from sparklog.client.admin.admin import Admin, ItemsFailed
+from sparklog.client.consumer.consumer import Consumer
+from sparklog.client.producer.producer import Producer
 from sparklog.errors import BrokerError, ErrorCode
 from sparklog.model import TopicPartition
 

@@ -10,8 +10,8 @@ import pytest
 
 from sparklog.client.cluster import Cluster
 from sparklog.client.failures import DeliveryFailed, RecordTooLarge
-from sparklog.client.outbound import Outbound
-from sparklog.client.outbound_batch import Done, OutboundBatch, Shipment
+from sparklog.client.producer.outbound import Outbound
+from sparklog.client.producer.outbound_batch import Done, OutboundBatch, Shipment
 from sparklog.errors import BrokerError, ConnectionFailed, ErrorCode
 from sparklog.model import Micros, NodeId, TopicPartition
 from sparklog.record.batch import build_batch, decode_records, read_header

@@ -5,7 +5,7 @@ import warnings
 import pytest
 
 from sparklog import Consumer
-from sparklog.client.patterns import topic_pattern
+from sparklog.client.consumer.patterns import topic_pattern
 from sparklog.spark import option_values
 
 

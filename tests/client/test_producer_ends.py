@@ -10,8 +10,8 @@ import pytest
 
 from sparklog.client.clock import now_us
 from sparklog.client.failures import ClientClosed
-from sparklog.client.producer import Producer
-from sparklog.client.transport import Network
+from sparklog.client.producer.producer import Producer
+from sparklog.client.transport.network import Network
 from sparklog.record.batch import BatchBuilder
 from tests.client.wire import ScriptedBroker, settings
 

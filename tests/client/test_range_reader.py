@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from sparklog import Admin, Producer
+from sparklog.client.consumer.ranges import RangeReader
 from sparklog.client.failures import TopicMadeAnew
-from sparklog.client.ranges import RangeReader
 from sparklog.client.settings import ClientSettings
 from sparklog.errors import ErrorCode
 from sparklog.local_broker import EmbeddedBroker

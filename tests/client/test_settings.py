@@ -4,15 +4,15 @@ import warnings
 
 import pytest
 
-from sparklog.client import without_effect as module
+from sparklog.client import settings as module
 from sparklog.client.settings import (
+    WITHOUT_EFFECT,
     AdminOptions,
     ClientSettings,
     ConsumerOptions,
     ProducerOptions,
     address_of,
 )
-from sparklog.client.without_effect import WITHOUT_EFFECT
 from sparklog.errors import SettingsError
 
 

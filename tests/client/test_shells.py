@@ -9,9 +9,9 @@ from functools import partial
 
 import pytest
 
-from sparklog.client import transport
-from sparklog.client.admin import Admin
+from sparklog.client.admin.admin import Admin
 from sparklog.client.clock import now_us
+from sparklog.client.consumer.ranges import RangeReader
 from sparklog.client.failures import (
     BrokerGone,
     BufferExhausted,
@@ -22,10 +22,10 @@ from sparklog.client.failures import (
     UnknownTopic,
     WrongProtocol,
 )
-from sparklog.client.producer import Producer, ProducerRecord, RecordMetadata
-from sparklog.client.ranges import RangeReader
-from sparklog.client.transport import Network
-from sparklog.client.writer import BatchWriter
+from sparklog.client.producer.producer import Producer, ProducerRecord, RecordMetadata
+from sparklog.client.producer.writer import BatchWriter
+from sparklog.client.transport import network as transport
+from sparklog.client.transport.network import Network
 from sparklog.errors import BrokerError, ConnectionFailed, ErrorCode, RequestTimeout, SparklogError
 from sparklog.model import Micros, NodeId
 from sparklog.record.batch import build_batch

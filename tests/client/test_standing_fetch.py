@@ -7,8 +7,8 @@ import pytest
 
 from sparklog import Admin, Producer
 from sparklog.client.clock import now_us
+from sparklog.client.consumer.standing_fetch import StandingFetch
 from sparklog.client.settings import ClientSettings
-from sparklog.client.standing_fetch import StandingFetch
 from sparklog.local_broker import EmbeddedBroker as Broker
 from sparklog.model import Micros, TopicPartition
 

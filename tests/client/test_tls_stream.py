@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from sparklog.client.stream import Output
-from sparklog.client.tls_stream import TlsStream
+from sparklog.client.transport.stream import Output
+from sparklog.client.transport.tls_stream import TlsStream
 from sparklog.tls.contexts import client_context, server_context
 from sparklog.tls.keys import TlsKeys
 from tests.certificates import authority, issued

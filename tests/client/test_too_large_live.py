@@ -9,10 +9,10 @@ import pytest
 
 import sparklog
 from sparklog import Admin, NewTopic
-from sparklog.client.async_producer import AsyncProducer
-from sparklog.client.consumer import Consumer
+from sparklog.client.consumer.consumer import Consumer
 from sparklog.client.failures import RecordTooLarge, TransactionAbortable
-from sparklog.client.producer import Producer
+from sparklog.client.producer.async_producer import AsyncProducer
+from sparklog.client.producer.producer import Producer
 from sparklog.model import TopicPartition
 
 PATIENCE_S = 20

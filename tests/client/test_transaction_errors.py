@@ -9,8 +9,8 @@ from sparklog.client.failures import (
     TransactionAbortable,
     TransactionFatal,
 )
-from sparklog.client.transaction_errors import classified, of_batch
-from sparklog.client.transaction_states import LEGAL, State
+from sparklog.client.producer.transaction_errors import classified, of_batch
+from sparklog.client.producer.transaction_states import LEGAL, State
 from sparklog.errors import BrokerError, ErrorCode
 from sparklog.model import TopicPartition
 from sparklog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest

@@ -15,9 +15,9 @@ from sparklog.client.failures import (
     TransactionFatal,
     WrongTransactionState,
 )
-from sparklog.client.membership import GroupMetadata
-from sparklog.client.producer import Producer
-from sparklog.client.writer import BatchWriter
+from sparklog.client.membership.member import GroupMetadata
+from sparklog.client.producer.producer import Producer
+from sparklog.client.producer.writer import BatchWriter
 from sparklog.errors import BrokerError, ErrorCode, RequestTimeout, SettingsError
 from sparklog.model import TopicPartition
 from sparklog.record.batch import build_batch, read_header

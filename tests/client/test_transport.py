@@ -2,7 +2,7 @@
 
 from sparklog.client.clock import now_us
 from sparklog.client.settings import ClientSettings
-from sparklog.client.transport import Network
+from sparklog.client.transport.network import Network
 from sparklog.model import Micros, NodeId
 from tests.client.wire import ScriptedBroker, metadata
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from sparklog.client.transaction import Transaction
-from sparklog.client.turns import ATTENDED_US, WITHOUT_LIMIT, Step, Steps
+from sparklog.client.producer.transaction import Transaction
+from sparklog.client.producer.turns import ATTENDED_US, WITHOUT_LIMIT, Step, Steps
 from sparklog.errors import ErrorCode
 from sparklog.model import Micros, TopicPartition
 from tests.client.producer_world import RTT_MS, World

@@ -12,8 +12,8 @@ import pytest
 
 from sparklog.client.clock import now_us
 from sparklog.client.failures import ClientClosed
-from sparklog.client.producer import Producer
-from sparklog.client.transport import Network
+from sparklog.client.producer.producer import Producer
+from sparklog.client.transport.network import Network
 from sparklog.model import Micros, NodeId
 from sparklog.wire.messages.init_producer_id import InitProducerIdResponse
 from sparklog.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse

@@ -19,12 +19,12 @@ and the state if it changed. Broker 1 leads the partitions, 2 is every coordinat
 from collections.abc import Callable
 
 from sparklog.client.cluster import Cluster
-from sparklog.client.connection import api_of
-from sparklog.client.membership import Errand, GroupMetadata
-from sparklog.client.membership_offsets import OffsetAndMetadata
-from sparklog.client.outbound import Outbound
-from sparklog.client.outbound_batch import Done, OutboundBatch, Shipment
-from sparklog.client.transaction_states import Operation
+from sparklog.client.membership.member import Errand, GroupMetadata
+from sparklog.client.membership.offsets import OffsetAndMetadata
+from sparklog.client.producer.outbound import Outbound
+from sparklog.client.producer.outbound_batch import Done, OutboundBatch, Shipment
+from sparklog.client.producer.transaction_states import Operation
+from sparklog.client.transport.connection import api_of
 from sparklog.errors import ConnectionFailed, ErrorCode, SparklogError
 from sparklog.model import Micros, NodeId, TopicPartition
 from sparklog.record.batch import build_batch, read_header

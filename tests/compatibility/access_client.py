@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
 
-from sparklog.client.connection import api_of
+from sparklog.client.transport.connection import api_of
 from sparklog.effects import FileSlice
 from sparklog.errors import code_of
 from sparklog.wire.header import decode_reply, encode_request

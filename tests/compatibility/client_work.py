@@ -20,11 +20,11 @@ from confluent_kafka import admin as rd
 from kafka import admin as py
 
 import sparklog
-from sparklog.client.admin import LATEST
-from sparklog.client.admin_acls import AclFilter, AclRule
-from sparklog.client.admin_configs import ConfigChange, ConfigResource
-from sparklog.client.admin_credentials import ScramUpsertion
-from sparklog.client.admin_quotas import QuotaEntity
+from sparklog.client.admin.acls import AclFilter, AclRule
+from sparklog.client.admin.admin import LATEST
+from sparklog.client.admin.configs import ConfigChange, ConfigResource
+from sparklog.client.admin.credentials import ScramUpsertion
+from sparklog.client.admin.quotas import QuotaEntity
 from tests.compatibility.clients import CONSUMERS, PATIENCE_S, PRODUCERS, Sent
 from tests.compatibility.group_members import KAFKAJS, Member
 from tests.compatibility.kafka_tools import java_command

@@ -11,12 +11,12 @@ from typing import Protocol
 
 import confluent_kafka as confluent
 
-from sparklog.client.admin import Admin
-from sparklog.client.consumer import Consumer
+from sparklog.client.admin.admin import Admin
+from sparklog.client.consumer.consumer import Consumer
 from sparklog.client.failures import TransactionAbortable
-from sparklog.client.membership import GroupMetadata
-from sparklog.client.membership_offsets import OffsetAndMetadata
-from sparklog.client.producer import Producer
+from sparklog.client.membership.member import GroupMetadata
+from sparklog.client.membership.offsets import OffsetAndMetadata
+from sparklog.client.producer.producer import Producer
 from sparklog.errors import RequestTimeout, SparklogError
 from sparklog.model import TopicPartition
 from sparklog_server.simulation.history import (

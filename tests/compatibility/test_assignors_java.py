@@ -11,8 +11,7 @@ from random import Random
 
 import pytest
 
-from sparklog.client.assignors import ASSIGNORS, subscriber, subscription
-from sparklog.client.assignors_sticky import Shares, Subscriber
+from sparklog.client.membership.assignors import ASSIGNORS, Shares, Subscriber, subscriber, subscription
 from sparklog.model import TopicPartition
 from tests.tools import KAFKA_JARS, require_kafka_tools
 

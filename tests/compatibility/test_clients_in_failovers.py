@@ -17,7 +17,7 @@ import pytest
 
 import sparklog
 from sparklog import Admin, Consumer, Producer, TopicPartition
-from sparklog.client.admin_topics import NewTopic
+from sparklog.client.admin.topics import NewTopic
 from sparklog.local_broker import EmbeddedBroker
 from sparklog_server.coordinator.placement import partition_for
 from tests.daemon.broker_process import wait_until

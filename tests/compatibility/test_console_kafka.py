@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sparklog.client.admin import Admin
+from sparklog.client.admin.admin import Admin
 from sparklog_server.console.ask import Console
 from sparklog_server.console.clusters import Target
 from tests.compatibility.kafka_broker import RealKafka

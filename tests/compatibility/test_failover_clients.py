@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.client.admin import Admin
-from sparklog.client.admin_topics import NewTopic
-from sparklog.client.consumer import Consumer
-from sparklog.client.producer import Producer
+from sparklog.client.admin.admin import Admin
+from sparklog.client.admin.topics import NewTopic
+from sparklog.client.consumer.consumer import Consumer
+from sparklog.client.producer.producer import Producer
 from sparklog.errors import SparklogError
 from sparklog.model import TopicPartition
 from tests.compatibility.kafka_broker import KafkaNode, free_ports

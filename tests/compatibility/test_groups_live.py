@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 import sparklog
-from sparklog.client.admin_configs import ConfigChange, ConfigResource
+from sparklog.client.admin.configs import ConfigChange, ConfigResource
 from sparklog.local_broker import embedded
 from tests.compatibility.conftest import LiveBroker
 from tests.compatibility.group_members import WAYS, Member, until_shared

@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import NewTopic
 
-from sparklog.client.admin import Admin
-from sparklog.client.admin_topics import Partition
+from sparklog.client.admin.admin import Admin
+from sparklog.client.admin.topics import Partition
 from sparklog.model import TopicPartition
 from sparklog_server.coordinator.placement import partition_for
 from tests.compatibility.mixed_cluster import Place, answering

@@ -16,9 +16,9 @@ import kafka
 import pytest
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 
-from sparklog.client.consumer import Consumer
+from sparklog.client.consumer.consumer import Consumer
 from sparklog.client.failures import CommitFailed, FencedInstance, RebalanceInProgress
-from sparklog.client.producer import Producer
+from sparklog.client.producer.producer import Producer
 from sparklog.errors import SparklogError
 from sparklog.model import TopicPartition
 from tests.compatibility.conftest import LiveBroker

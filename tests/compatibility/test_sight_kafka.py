@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sparklog.client.admin import Admin, NewTopic
+from sparklog.client.admin.admin import Admin, NewTopic
 from sparklog.model import TopicPartition
 from sparklog_server.cli.main import main
 from tests.compatibility.kafka_broker import RealKafka

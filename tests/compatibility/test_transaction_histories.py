@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from sparklog.client.admin import Admin
+from sparklog.client.admin.admin import Admin
 from sparklog.model import TopicPartition
 from sparklog_server.simulation.checkers import check
 from sparklog_server.simulation.history import Outcome

@@ -6,7 +6,7 @@ import re
 import confluent_kafka
 import pytest
 
-from sparklog.client.producer import Producer
+from sparklog.client.producer.producer import Producer
 from sparklog_server.coordinator.placement import partition_for
 from tests.compatibility import kafka_tools as tools
 from tests.compatibility.clients import PATIENCE_S

@@ -15,8 +15,8 @@ from typing import Self
 
 import pytest
 
-from sparklog.client.admin import Admin
-from sparklog.client.producer import Producer
+from sparklog.client.admin.admin import Admin
+from sparklog.client.producer.producer import Producer
 from tests.compatibility.conftest import LiveBroker
 from tests.compatibility.kafka_broker import free_ports
 from tests.compatibility.kafka_tools import java_command

@@ -8,13 +8,12 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 
-from sparklog.client.admin import Admin
+from sparklog.client.admin.admin import Admin
 from sparklog.client.clock import now_us
-from sparklog.client.producer import Producer
+from sparklog.client.producer.producer import Producer
+from sparklog.client.producer.writer import BatchWriter
 from sparklog.client.settings import ClientSettings
-from sparklog.client.topic_wait import wait_for_topic
-from sparklog.client.transport import Network
-from sparklog.client.writer import BatchWriter
+from sparklog.client.transport.network import Network, wait_for_topic
 from sparklog.kernels import scan
 from sparklog.local_broker import embedded
 from sparklog.model import Micros, TopicPartition

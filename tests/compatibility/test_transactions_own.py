@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterator
 import confluent_kafka as confluent
 import pytest
 
-from sparklog.client.admin import Admin, ItemsFailed
-from sparklog.client.consumer import Consumer
+from sparklog.client.admin.admin import Admin, ItemsFailed
+from sparklog.client.consumer.consumer import Consumer
+from sparklog.client.consumer.ranges import RangeReader
 from sparklog.client.failures import ProducerFenced, TransactionAbortable, WrongTransactionState
-from sparklog.client.membership import GroupMetadata
-from sparklog.client.producer import Producer
-from sparklog.client.ranges import RangeReader
+from sparklog.client.membership.member import GroupMetadata
+from sparklog.client.producer.producer import Producer
+from sparklog.client.producer.transaction_states import ProducerIdentity
+from sparklog.client.producer.writer import BatchWriter
 from sparklog.client.settings import ClientSettings, IsolationLevel
-from sparklog.client.transaction_states import ProducerIdentity
-from sparklog.client.writer import BatchWriter
 from sparklog.errors import BrokerError, ErrorCode, SparklogError
 from sparklog.model import TopicPartition
 from sparklog.record.batch import build_batch, decode_records, iterate_headers

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 import sparklog
-from sparklog.client.admin import Admin
+from sparklog.client.admin.admin import Admin
 from sparklog.local_broker import EmbeddedBroker
 from sparklog_server.console.ask import Console
 from sparklog_server.console.clusters import Target

@@ -5,7 +5,7 @@ import time
 from typing import Final
 
 import sparklog
-from sparklog.client.admin import Admin
+from sparklog.client.admin.admin import Admin
 from sparklog.model import TopicPartition
 from tests.console.browser import Browser
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import sparklog
-from sparklog.client.admin import Admin
-from sparklog.client.admin_groups import SPARK_METADATA, GroupOffset
+from sparklog.client.admin.admin import Admin
+from sparklog.client.admin.groups import SPARK_METADATA, GroupOffset
 from sparklog.local_broker import EmbeddedBroker
 from sparklog.model import Offset, TopicPartition
 from sparklog_server.console.ask import Console

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from sparklog.client.consumer import ConsumerRecord
+from sparklog.client.consumer.consumer import ConsumerRecord
 from sparklog_server.console.filters import EXPRESSION_CHARACTERS_MAX, BadExpression, Filter
 
 

@@ -7,10 +7,10 @@ from urllib.parse import quote
 import pytest
 
 import sparklog
-from sparklog.client.admin import Admin, NewTopic
-from sparklog.client.admin_credentials import ScramUpsertion
-from sparklog.client.admin_quotas import QuotaEntity
-from sparklog.client.producer import Producer
+from sparklog.client.admin.admin import Admin, NewTopic
+from sparklog.client.admin.credentials import ScramUpsertion
+from sparklog.client.admin.quotas import QuotaEntity
+from sparklog.client.producer.producer import Producer
 from sparklog.local_broker import EmbeddedBroker
 from sparklog.model import TopicPartition
 from tests.console.browser import Browser, Page

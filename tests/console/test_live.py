@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from sparklog.client.admin import Admin
-from sparklog.client.consumer_records import ConsumerRecord
-from sparklog.client.producer import Producer
+from sparklog.client.admin.admin import Admin
+from sparklog.client.consumer.records import ConsumerRecord
+from sparklog.client.producer.producer import Producer
 from sparklog.local_broker import EmbeddedBroker
 from sparklog_server.console.ask import TAILS_MAX, Console
 from sparklog_server.console.clusters import Target

@@ -7,9 +7,9 @@ import time
 import pytest
 
 import sparklog
-from sparklog.client.admin import Admin
-from sparklog.client.admin_groups import SPARK_METADATA, GroupOffset
-from sparklog.client.consumer import Consumer
+from sparklog.client.admin.admin import Admin
+from sparklog.client.admin.groups import SPARK_METADATA, GroupOffset
+from sparklog.client.consumer.consumer import Consumer
 from sparklog.local_broker import EmbeddedBroker
 from sparklog.model import Offset, TopicPartition
 from sparklog_server.console.pages import topics as topics_page

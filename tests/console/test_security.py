@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 import sparklog
-from sparklog.client.admin import Admin
-from sparklog.client.admin_acls import AclRule
-from sparklog.client.admin_credentials import ScramUpsertion
+from sparklog.client.admin.acls import AclRule
+from sparklog.client.admin.admin import Admin
+from sparklog.client.admin.credentials import ScramUpsertion
 from sparklog.local_broker import EmbeddedBroker
 from sparklog_server.cli.client_files import read_client_file
 from sparklog_server.console.ask import Console

@@ -12,8 +12,8 @@ import pytest
 
 import sparklog
 from sparklog import Admin, Producer, TopicPartition
-from sparklog.client.decision_log import TOPIC as DECISIONS
-from sparklog.client.decision_log import DecisionLog
+from sparklog.client.exactly_once.decision_log import TOPIC as DECISIONS
+from sparklog.client.exactly_once.decision_log import DecisionLog
 from sparklog.client.settings import ClientSettings
 from sparklog.local_broker import BrokerNotStarted
 from tests.daemon.broker_process import is_served, stored, wait_until_gone

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from sparklog import Admin, Consumer, Producer, TopicPartition
-from sparklog.client.admin import NewTopic
+from sparklog.client.admin.admin import NewTopic
 from sparklog.wire.header import decode_reply, encode_request
 from sparklog.wire.messages.list_offsets import (
     ListOffsetsPartition,

@@ -10,9 +10,9 @@ import pytest
 pytest.importorskip("pyspark.sql", reason="needs pyspark")
 
 from sparklog import Admin
-from sparklog.client.decisions import TOPIC, coordinator_id, sink_name
+from sparklog.client.exactly_once.decisions import TOPIC, coordinator_id, sink_name
+from sparklog.client.producer.writer import BatchWriter
 from sparklog.client.settings import ClientSettings
-from sparklog.client.writer import BatchWriter
 from sparklog.local_broker import EmbeddedBroker, embedded
 from sparklog.record.batch import build_batch
 from tests.spark.sinks import Died, Driver, committed, dies_at, flat, names

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sparklog import Admin
-from sparklog.client.admin import NewTopic
+from sparklog.client.admin.admin import NewTopic
 from sparklog_server.cli.start import start
 from sparklog_server.daemon.service import ServiceManager
 from tests.daemon.broker_process import PATIENCE_S, BrokerProcess

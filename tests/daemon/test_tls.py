@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sparklog import Admin, Consumer, Producer, TopicPartition
-from sparklog.client.admin_configs import ConfigChange, ConfigResource
+from sparklog.client.admin.configs import ConfigChange, ConfigResource
 from sparklog.errors import BrokerError, SparklogError
 from tests.certificates import LOCAL, Issued, authority, issued, server_settings
 from tests.daemon.broker_process import (

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.client.admin import Admin
-from sparklog.client.consumer import Consumer
+from sparklog.client.admin.admin import Admin
+from sparklog.client.consumer.consumer import Consumer
 from sparklog.client.failures import TransactionFatal
-from sparklog.client.producer import Producer
+from sparklog.client.producer.producer import Producer
 from sparklog.model import TopicPartition
 from tests.daemon.broker_process import PATIENCE_S, BrokerProcess, broker
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Literal
 
 import sparklog
-from sparklog.client.consumer_records import ConsumerRecord
+from sparklog.client.consumer.records import ConsumerRecord
 from sparklog.errors import SparklogError
 from tests.live.load import COPIED_BY_CLASSIC_GROUP, COPIED_BY_MODERN_GROUP, PLAIN, Load
 

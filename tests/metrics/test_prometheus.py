@@ -16,7 +16,7 @@ import pytest
 from benchmarks.harness import free_port
 from docs.boards import BOARDS
 from sparklog import Admin, Consumer, Producer, TopicPartition
-from sparklog.client.admin import NewTopic
+from sparklog.client.admin.admin import NewTopic
 from tests.daemon.http_nodes import HttpNode, http_broker
 from tests.metrics.test_published_names import ELSEWHERE, published
 from tests.tools import PROJECT, require_debian

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from sparklog import Admin
-from sparklog.client.admin import NewTopic
+from sparklog.client.admin.admin import NewTopic
 from tests.tools import spark_connector_jars
 
 NUMBERS = itertools.count(1)

@@ -12,12 +12,12 @@ from contextlib import contextmanager
 
 from sparklog import Admin
 from sparklog.client.clock import instant
-from sparklog.client.committer import Committer
-from sparklog.client.decision_log import DecisionLog
-from sparklog.client.decisions import prefix_of, sink_name
-from sparklog.client.ranges import RangeReader
+from sparklog.client.consumer.ranges import RangeReader
+from sparklog.client.exactly_once.committer import Committer
+from sparklog.client.exactly_once.decision_log import DecisionLog
+from sparklog.client.exactly_once.decisions import prefix_of, sink_name
+from sparklog.client.producer.transaction_states import ProducerIdentity
 from sparklog.client.settings import ClientSettings
-from sparklog.client.transaction_states import ProducerIdentity
 from sparklog.errors import ErrorCode
 from sparklog.model import TopicPartition
 from sparklog.record.batch import build_batch, decode_records

@@ -11,10 +11,10 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import InputPartition
 
-from sparklog.client.admin_calls import Caller
-from sparklog.client.admin_tokens import DelegationToken
+from sparklog.client.admin.calls import Caller
+from sparklog.client.admin.credentials import DelegationToken
 from sparklog.client.failures import AuthenticationFailed
-from sparklog.client.producer import Producer
+from sparklog.client.producer.producer import Producer
 from sparklog.client.sasl.jaas import parse_jaas
 from sparklog.client.settings import ClientSettings
 from sparklog.errors import BrokerError, ErrorCode, SettingsError

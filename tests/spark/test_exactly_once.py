@@ -10,18 +10,18 @@ import pytest
 pytest.importorskip("pyspark.sql", reason="needs pyspark")
 
 from sparklog import Admin
-from sparklog.client.committer import (
+from sparklog.client.exactly_once.committer import (
     BatchNotWhole,
     CheckpointOlderThanSink,
     Older,
     TransactionsLost,
     VersionOlderThanSink,
 )
-from sparklog.client.decision_log import KEPT_MAX
-from sparklog.client.decisions import TOPIC, coordinator_id, sink_name
+from sparklog.client.exactly_once.decision_log import KEPT_MAX
+from sparklog.client.exactly_once.decisions import TOPIC, coordinator_id, sink_name
 from sparklog.client.failures import TransactionError
+from sparklog.client.producer.transaction_states import ProducerIdentity
 from sparklog.client.settings import ClientSettings
-from sparklog.client.transaction_states import ProducerIdentity
 from sparklog.model import ProducerEpoch, ProducerId
 from sparklog.spark.connections import ROLLS_FORWARD, transaction_timeout_ms
 from sparklog.spark.delivery import NO_BATCH, Task

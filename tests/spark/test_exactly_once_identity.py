@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("pyspark.sql", reason="needs pyspark")
 
 from sparklog import Admin
-from sparklog.client.committer import CheckpointOlderThanSink, SinkTakenOver
-from sparklog.client.decisions import sink_name
+from sparklog.client.exactly_once.committer import CheckpointOlderThanSink, SinkTakenOver
+from sparklog.client.exactly_once.decisions import sink_name
 from tests.spark.conftest import MakeTopic
 from tests.spark.sinks import BATCHES, Died, Driver, committed, dies_at, flat, open_ids
 

@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("pyspark.sql", reason="needs pyspark")
 
 from sparklog import Admin, embedded
-from sparklog.client.committer import BatchNotWhole
-from sparklog.client.decisions import prefix_of, sink_name
+from sparklog.client.exactly_once.committer import BatchNotWhole
+from sparklog.client.exactly_once.decisions import prefix_of, sink_name
 from tests.spark.conftest import MakeTopic
 from tests.spark.sinks import QUERY, Died, Driver, committed, dies_at
 

@@ -13,8 +13,8 @@ import pyspark
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from sparklog.client.decision_log import DecisionLog
-from sparklog.client.decisions import sink_name
+from sparklog.client.exactly_once.decision_log import DecisionLog
+from sparklog.client.exactly_once.decisions import sink_name
 from sparklog.client.settings import ClientSettings
 from sparklog.spark.connections import query_of_checkpoint
 from tests.spark.checkpoints import Copying, walk

@@ -17,8 +17,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from sparklog.arrow.ranges import DataLoss
 from sparklog.client.clock import now_us
+from sparklog.client.consumer.standing_fetch import StandingFetch
 from sparklog.client.failures import UnknownTopic
-from sparklog.client.standing_fetch import StandingFetch
 from sparklog.spark import stream_reader
 from sparklog.spark.offsets import OffsetUnreadable
 from sparklog.spark.options import Options

@@ -9,7 +9,7 @@ import pytest
 
 import sparklog
 from sparklog import Admin, Producer
-from sparklog.client.admin_acls import AclFilter, AclRule
+from sparklog.client.admin.acls import AclFilter, AclRule
 from sparklog.errors import BrokerError
 from sparklog.local_broker import EmbeddedBroker
 

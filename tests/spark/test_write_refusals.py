@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from sparklog import Admin
-from sparklog.client.admin import NewTopic
+from sparklog.client.admin.admin import NewTopic
 from sparklog.client.failures import BatchRefused
 from sparklog.spark.exactly_once import delivery_for_batch
 from sparklog.spark.options import Options

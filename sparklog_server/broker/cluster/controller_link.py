@@ -13,7 +13,7 @@ repeated command may find its own effect: TOPIC_ALREADY_EXISTS, as in Kafka.
 from functools import partial
 from typing import Annotated, ClassVar, Final, Protocol
 
-from sparklog.client.connection import api_of, reply_class
+from sparklog.client.transport.connection import api_of, reply_class
 from sparklog.effects import Chunk, FileSlice, Loss
 from sparklog.errors import DecodeError, ErrorCode, code_of
 from sparklog.model import Instant, Micros, earlier

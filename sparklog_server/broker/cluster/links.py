@@ -22,9 +22,9 @@ from sparklog.model import Instant, Micros
 from sparklog.wire.schema import Message
 
 if TYPE_CHECKING:
-    from sparklog.client.connection import Answer, Connection
-    from sparklog.client.frames import ReceiveBuffers
     from sparklog.client.sasl.login import Login
+    from sparklog.client.transport.connection import Answer, Connection
+    from sparklog.client.transport.frames import ReceiveBuffers
 
 Address = tuple[str, int]
 """Host and port."""
@@ -229,8 +229,8 @@ class Links:
 
     def _open(self, address: Address, purpose: str, deadline: Micros) -> _Link:
         # At its only use: a broker alone opens no link, and need not import a client.
-        from sparklog.client.connection import Connection
-        from sparklog.client.frames import ReceiveBuffers
+        from sparklog.client.transport.connection import Connection
+        from sparklog.client.transport.frames import ReceiveBuffers
 
         if self._buffers is None:
             self._buffers = ReceiveBuffers(kept_max=1)

@@ -18,9 +18,9 @@ from typing import Final
 
 import msgspec
 
-from sparklog.client.chunk import Aborted, whole_batches, without_aborted
 from sparklog.client.cluster import NO_NODE, Cluster
-from sparklog.client.decisions import (
+from sparklog.client.consumer.chunk import Aborted, whole_batches, without_aborted
+from sparklog.client.exactly_once.decisions import (
     TOPIC,
     About,
     is_coordinator,
@@ -30,8 +30,8 @@ from sparklog.client.decisions import (
     partition_of,
     sink_of,
 )
+from sparklog.client.producer.transaction_states import ProducerIdentity
 from sparklog.client.settings import ClientSettings
-from sparklog.client.transaction_states import ProducerIdentity
 from sparklog.errors import DecodeError, ErrorCode, SparklogError
 from sparklog.model import Instant, Micros, NodeId, ProducerEpoch, ProducerId, TopicPartition
 from sparklog.record.batch import decode_records

@@ -5,7 +5,7 @@ from typing import Final
 import click
 from starlette.responses import Response
 
-from sparklog.client.admin_acls import OPERATIONS, RESOURCE_TYPES, AclFilter, AclRule
+from sparklog.client.admin.acls import OPERATIONS, RESOURCE_TYPES, AclFilter, AclRule
 from sparklog.errors import BrokerError, ErrorCode
 from sparklog_server.cli.acls import operations_in, principal_in, resource_in
 from sparklog_server.cli.acls_explained import explained, explanation_lines

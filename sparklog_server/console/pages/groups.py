@@ -6,8 +6,8 @@ from typing import Final, NamedTuple
 import click
 from starlette.responses import JSONResponse, Response
 
-from sparklog.client.admin import Admin, ItemsFailed
-from sparklog.client.admin_groups import GroupOffset
+from sparklog.client.admin.admin import Admin, ItemsFailed
+from sparklog.client.admin.groups import GroupOffset
 from sparklog.errors import ErrorCode
 from sparklog.model import TopicPartition
 from sparklog_server.cli.answered import listed_by_all, missing_of

@@ -17,7 +17,7 @@ import msgspec
 from jinja2 import Template
 from starlette.responses import Response, StreamingResponse
 
-from sparklog.client.consumer import Consumer, ConsumerRecord
+from sparklog.client.consumer.consumer import Consumer, ConsumerRecord
 from sparklog.errors import SparklogError
 from sparklog.model import TopicPartition
 from sparklog_server.console.ask import Ask, Refused, get

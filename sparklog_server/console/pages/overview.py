@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from starlette.responses import JSONResponse, Response
 
-from sparklog.client.admin import Admin
-from sparklog.client.admin_cluster import Cluster as ClusterDescription
-from sparklog.client.admin_storage import LogDir
-from sparklog.client.admin_topics import Topic
+from sparklog.client.admin.admin import Admin
+from sparklog.client.admin.cluster import Cluster as ClusterDescription
+from sparklog.client.admin.storage import LogDir
+from sparklog.client.admin.topics import Topic
 from sparklog.errors import BrokerError
 from sparklog.model import NodeId
 from sparklog_server.cli.answered import described_by_all, listed_by_all, missing_of

@@ -2,8 +2,8 @@
 
 from starlette.responses import Response
 
-from sparklog.client.admin import Admin
-from sparklog.client.admin_cluster import Feature, Quorum
+from sparklog.client.admin.admin import Admin
+from sparklog.client.admin.cluster import Feature, Quorum
 from sparklog_server.console.ask import Ask, get
 
 

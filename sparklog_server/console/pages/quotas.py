@@ -4,7 +4,7 @@ from typing import Final
 
 from starlette.responses import Response
 
-from sparklog.client.admin_quotas import QuotaEntity
+from sparklog.client.admin.quotas import QuotaEntity
 from sparklog.errors import SettingsError
 from sparklog_server.config.units import in_unit_of
 from sparklog_server.console.ask import Ask, Refused, get, post

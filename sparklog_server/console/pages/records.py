@@ -10,8 +10,8 @@ import click
 import msgspec
 from starlette.responses import Response
 
-from sparklog.client.consumer import ConsumerRecord
-from sparklog.client.producer import Producer, RecordMetadata
+from sparklog.client.consumer.consumer import ConsumerRecord
+from sparklog.client.producer.producer import Producer, RecordMetadata
 from sparklog.client.settings import ClientSettings
 from sparklog.model import TopicPartition
 from sparklog_server.cli.positions import Position, position

@@ -2,9 +2,9 @@
 
 from starlette.responses import Response
 
-from sparklog.client.admin import Admin
-from sparklog.client.admin_cluster import Cluster, Node
-from sparklog.client.admin_configs import ConfigEntry, ConfigResource
+from sparklog.client.admin.admin import Admin
+from sparklog.client.admin.cluster import Cluster, Node
+from sparklog.client.admin.configs import ConfigEntry, ConfigResource
 from sparklog.errors import BrokerError, ConnectionFailed, ErrorCode, RequestTimeout
 from sparklog_server.console.ask import Ask, get, post
 from sparklog_server.console.pages.topic import setting_change

@@ -4,9 +4,9 @@ from typing import Final, NamedTuple
 
 from starlette.responses import Response
 
-from sparklog.client.admin import EARLIEST, LATEST, Admin, Partition
-from sparklog.client.admin_configs import ConfigChange, ConfigEntry, ConfigResource
-from sparklog.client.admin_topics import Topic
+from sparklog.client.admin.admin import EARLIEST, LATEST, Admin, Partition
+from sparklog.client.admin.configs import ConfigChange, ConfigEntry, ConfigResource
+from sparklog.client.admin.topics import Topic
 from sparklog.errors import BrokerError, SettingsError, SparklogError
 from sparklog.model import NodeId, TopicPartition
 from sparklog_server.cli.answered import described_by_all

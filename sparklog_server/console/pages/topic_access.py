@@ -4,8 +4,8 @@ from typing import Final, NamedTuple
 
 from starlette.responses import Response
 
-from sparklog.client.admin import Admin
-from sparklog.client.admin_acls import AclFilter, AclRule
+from sparklog.client.admin.acls import AclFilter, AclRule
+from sparklog.client.admin.admin import Admin
 from sparklog.errors import BrokerError, ErrorCode
 from sparklog_server.cli.answered import listed_by_all, missing_of
 from sparklog_server.console.ask import Ask, get

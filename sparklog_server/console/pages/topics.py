@@ -4,8 +4,8 @@ from typing import Final, NamedTuple
 
 from starlette.responses import Response
 
-from sparklog.client.admin import NewTopic
-from sparklog.client.admin_topics import Topic
+from sparklog.client.admin.admin import NewTopic
+from sparklog.client.admin.topics import Topic
 from sparklog.errors import SettingsError, SparklogError
 from sparklog.model import TopicPartition
 from sparklog_server.config.topic_settings import topic_keys

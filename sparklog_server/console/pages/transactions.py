@@ -4,8 +4,8 @@ from typing import Final
 
 from starlette.responses import Response
 
-from sparklog.client.admin import Admin
-from sparklog.client.admin_transactions import OpenTransaction, TransactionDescription, TransactionListing
+from sparklog.client.admin.admin import Admin
+from sparklog.client.admin.transactions import OpenTransaction, TransactionDescription, TransactionListing
 from sparklog.errors import BrokerError, ErrorCode
 from sparklog.model import TopicPartition
 from sparklog_server.cli.answered import Answered, listed_by_all, missing_of

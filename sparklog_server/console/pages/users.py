@@ -4,7 +4,7 @@ from typing import Final, get_args
 
 from starlette.responses import Response
 
-from sparklog.client.admin_credentials import ScramDeletion, ScramMechanism, ScramUpsertion
+from sparklog.client.admin.credentials import ScramDeletion, ScramMechanism, ScramUpsertion
 from sparklog_server.console.ask import Ask, Refused, get, post
 
 MECHANISMS: Final[tuple[ScramMechanism, ...]] = get_args(ScramMechanism)

@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from sparklog import Admin
-from sparklog.client.admin_topics import NewTopic
+from sparklog.client.admin.topics import NewTopic
 from tests.compatibility.kafka_broker import RealKafka
 from tests.spark.differential.programs import Program, assert_alike, assert_refused, new_name
 from tests.tools import require_spark_connector

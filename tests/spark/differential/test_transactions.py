@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from sparklog import Admin
-from sparklog.client.admin_topics import NewTopic
+from sparklog.client.admin.topics import NewTopic
 from tests.spark.differential.conftest import Bench, Sent
 from tests.spark.differential.programs import new_name, rows_of
 

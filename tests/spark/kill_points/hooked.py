@@ -8,9 +8,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from sparklog.client.committer import Committer
-from sparklog.client.decision_log import DecisionLog
-from sparklog.client.transaction_states import ProducerIdentity
+from sparklog.client.exactly_once.committer import Committer
+from sparklog.client.exactly_once.decision_log import DecisionLog
+from sparklog.client.producer.transaction_states import ProducerIdentity
 from sparklog.errors import ErrorCode
 from sparklog.spark.connections import decision_log
 from sparklog.spark.delivery import Delivery, Task

@@ -1,0 +1,505 @@
+"""Administration: topics, settings, groups, the cluster and its disks; blocking calls with typed results.
+
+`Admin` has all calls. Each family of calls has its file, imported at the first use: `topics`, `configs`,
+`groups`, `transactions`, `cluster`, `storage`, `quotas`, `acls`, `credentials`; `calls` sends the requests of
+all of them.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Self, Unpack
+
+from sparklog.client.admin.calls import Caller, ItemsFailed
+from sparklog.client.admin.topics import (
+    EARLIEST,
+    LATEST,
+    MAX_TIMESTAMP,
+    CreatedTopic,
+    ListedOffset,
+    NewPartitions,
+    NewTopic,
+    Partition,
+    Topic,
+    create_partitions,
+    create_topics,
+    delete_records,
+    delete_topics,
+    describe_topics,
+    list_offsets,
+    list_topics,
+)
+from sparklog.client.settings import AdminOptions, ClientSettings, IsolationLevel
+from sparklog.model import NodeId, Offset, TopicPartition
+
+if TYPE_CHECKING:
+    from sparklog.client.admin.acls import AclFilter, AclRule
+    from sparklog.client.admin.cluster import (
+        Cluster,
+        ElectionType,
+        Feature,
+        Quorum,
+        Reassignment,
+        UpgradeType,
+    )
+    from sparklog.client.admin.configs import ConfigChange, ConfigEntry, ConfigResource, ResourceType
+    from sparklog.client.admin.credentials import ScramDeletion, ScramMechanism, ScramUpsertion
+    from sparklog.client.admin.groups import GroupDescription, GroupListing, GroupOffset
+    from sparklog.client.admin.quotas import QuotaEntity, QuotaFilter
+    from sparklog.client.admin.storage import ActiveProducer, LogDir
+    from sparklog.client.admin.transactions import OpenTransaction, TransactionDescription, TransactionListing
+    from sparklog.client.producer.transaction_states import ProducerIdentity
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "MAX_TIMESTAMP",
+    "Admin",
+    "CreatedTopic",
+    "ItemsFailed",
+    "ListedOffset",
+    "NewPartitions",
+    "NewTopic",
+    "Partition",
+    "Topic",
+]
+
+
+class Admin:
+    """A blocking administration client. One call at a time; not safe for use from several threads.
+
+    Every call returns or raises within `default_api_timeout_ms`: BrokerError (with `.code`),
+    ConnectionFailed, RequestTimeout or UnknownTopic. A read is retried while its error is retriable. A
+    change whose response is lost is sent again, as by Kafka's AdminClient: the error may then be that of the
+    second request, as TOPIC_ALREADY_EXISTS for a topic that the first one created. Only a change on one named
+    broker is sent once. A call for several items performs all that it can; if some fail it raises
+    ItemsFailed, a BrokerError with `.errors` and `.results` by item.
+    """
+
+    def __init__(self, **settings: Unpack[AdminOptions]) -> None:
+        self._requests = Caller(ClientSettings.for_role("admin", settings))
+
+    @classmethod
+    def from_settings(cls, settings: ClientSettings, *, awaits_silent: bool = True) -> Self:
+        """An Admin from settings already parsed; a survey goes on without silent brokers (see `Caller`)."""
+        admin = cls.__new__(cls)
+        admin._requests = Caller(settings, awaits_silent=awaits_silent)
+        return admin
+
+    @property
+    def _caller(self) -> Caller:
+        """Raises ClientClosed after `close`."""
+        self._requests.network.check_open()
+        return self._requests
+
+    # -- topics ----------------------------------------------------------------------------------------------
+
+    def create_topics(
+        self, topics: Mapping[str, int] | Iterable[NewTopic], *, validate_only: bool = False
+    ) -> dict[str, CreatedTopic]:
+        """Create topics and wait until their partitions have leaders. `{"name": partition_count}` is the
+        short form.
+        """
+        return create_topics(self._caller, topics, validate_only=validate_only)
+
+    def delete_topics(self, names: Iterable[str]) -> None:
+        """Delete topics by name; returns when the metadata is updated, files are removed later."""
+        delete_topics(self._caller, list(names))
+
+    def create_partitions(
+        self, counts: Mapping[str, int | NewPartitions], *, validate_only: bool = False
+    ) -> None:
+        """Raise the number of partitions of topics to these totals, and wait until the metadata has the new
+        partitions.
+        """
+        create_partitions(self._caller, counts, validate_only=validate_only)
+
+    def list_topics(self, *, include_internal: bool = False) -> dict[str, Topic]:
+        """Every topic by name, in alphabetical order."""
+        return list_topics(self._caller, include_internal=include_internal)
+
+    def describe_topics(self, names: Iterable[str]) -> dict[str, Topic]:
+        """The named topics; raises UnknownTopic and never creates a topic. Requested page by page if the
+        broker supports it (KIP-966).
+        """
+        return describe_topics(self._caller, list(names))
+
+    def list_offsets(
+        self, positions: Mapping[TopicPartition, int], *, isolation_level: IsolationLevel = "read_uncommitted"
+    ) -> dict[TopicPartition, ListedOffset]:
+        """Offsets by EARLIEST, LATEST, MAX_TIMESTAMP, or the first at or after a timestamp in ms."""
+        return list_offsets(self._caller, positions, isolation_level)
+
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, Offset]:
+        """Delete the records below each offset, -1 for all committed ones; returns the new log start
+        offsets.
+        """
+        return delete_records(self._caller, before)
+
+    # -- settings --------------------------------------------------------------------------------------------
+
+    def describe_configs(
+        self, topics: Iterable[str] = (), *, brokers: Iterable[int] = ()
+    ) -> "dict[str, dict[str, ConfigEntry]]":
+        """The settings of topics by name or of brokers by node id; `describe_resources` returns those of
+        every resource type.
+        """
+        from sparklog.client.admin.configs import describe_by_name
+
+        return describe_by_name(self._caller, topics, brokers)
+
+    def describe_resources(
+        self, resources: "Iterable[ConfigResource]", keys: Iterable[str] | None = None
+    ) -> "dict[ConfigResource, dict[str, ConfigEntry]]":
+        """Settings with value, source, default and documentation; with `keys`, only these, undocumented. A
+        broker's own settings are requested from that broker, all others from any broker.
+        """
+        from sparklog.client.admin.configs import describe_configs
+
+        return describe_configs(self._caller, resources, keys)
+
+    def alter_configs(
+        self, changes: "Mapping[ConfigResource, Sequence[ConfigChange]]", *, validate_only: bool = False
+    ) -> None:
+        """Change single settings and leave the others as they are (KIP-339). The changes of one resource are
+        atomic.
+        """
+        from sparklog.client.admin.configs import alter_configs
+
+        alter_configs(self._caller, changes, validate_only=validate_only)
+
+    def list_config_resources(self, types: "Iterable[ResourceType]" = ()) -> "list[ConfigResource]":
+        """The resources of these types, or of all types, that can have settings (KIP-1142)."""
+        from sparklog.client.admin.configs import list_config_resources
+
+        return list_config_resources(self._caller, types)
+
+    # -- groups ----------------------------------------------------------------------------------------------
+
+    def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> "list[GroupListing]":
+        """The groups of all brokers in alphabetical order, filtered by state (`Stable` …) and type
+        (`consumer` …). ItemsFailed is by node id, and by `__consumer_offsets` if partitions have no leader.
+        """
+        from sparklog.client.admin.groups import list_groups
+
+        return list_groups(self._caller, states=states, types=types)
+
+    def describe_groups(self, groups: Iterable[str]) -> "dict[str, GroupDescription]":
+        """Groups of either protocol with their members; GROUP_ID_NOT_FOUND for one that does not exist."""
+        from sparklog.client.admin.groups import describe_groups
+
+        return describe_groups(self._caller, groups)
+
+    def delete_groups(self, groups: Iterable[str]) -> None:
+        """Delete groups without members, with their committed offsets; NON_EMPTY_GROUP for others."""
+        from sparklog.client.admin.groups import delete_groups
+
+        delete_groups(self._caller, groups)
+
+    def list_group_offsets(
+        self,
+        groups: Iterable[str] | Mapping[str, Iterable[TopicPartition] | None],
+        *,
+        require_stable: bool = False,
+    ) -> "dict[str, dict[TopicPartition, GroupOffset]]":
+        """The committed offsets of groups, for these partitions or all (None); partitions without a commit
+        are left out.
+
+        An unknown group has no commits. `require_stable` waits for pending transactions (KIP-447).
+        """
+        from sparklog.client.admin.groups import list_group_offsets
+
+        return list_group_offsets(self._caller, groups, require_stable=require_stable)
+
+    def alter_group_offsets(self, group: str, offsets: "Mapping[TopicPartition, int | GroupOffset]") -> None:
+        """Commit for a group that has no members; UNKNOWN_MEMBER_ID if it has. ItemsFailed is by
+        partition.
+        """
+        from sparklog.client.admin.groups import alter_group_offsets
+
+        alter_group_offsets(self._caller, group, offsets)
+
+    def delete_group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
+        """Delete the committed offsets of a group for partitions to which it is not subscribed.
+        ItemsFailed is by partition.
+        """
+        from sparklog.client.admin.groups import delete_group_offsets
+
+        delete_group_offsets(self._caller, group, partitions)
+
+    def remove_group_members(
+        self,
+        group: str,
+        members: Iterable[str] = (),
+        *,
+        instance_ids: Iterable[str] = (),
+        reason: str = "removed by an administrator",
+    ) -> None:
+        """Have members leave a classic group, by member id or by instance id (KIP-345). ItemsFailed is by
+        either id.
+        """
+        from sparklog.client.admin.groups import remove_members
+
+        remove_members(self._caller, group, members, instance_ids, reason)
+
+    # -- transactions ----------------------------------------------------------------------------------------
+
+    def list_transactions(
+        self,
+        *,
+        states: Iterable[str] = (),
+        producer_ids: Iterable[int] = (),
+        longer_than_ms: int = -1,
+        pattern: str | None = None,
+        prefix: str = "",
+    ) -> "list[TransactionListing]":
+        """The transactional ids of all brokers in alphabetical order, filtered by state, producer id, age of
+        the open transaction, or name.
+
+        `pattern` is a regular expression (RE2) for the whole id, `prefix` its beginning; KIP-664, KIP-994,
+        KIP-1152. ItemsFailed is as for `list_groups`, by `__transaction_state`.
+        """
+        from sparklog.client.admin.transactions import list_transactions
+
+        return list_transactions(
+            self._caller,
+            states=states,
+            producer_ids=producer_ids,
+            longer_than_ms=longer_than_ms,
+            pattern=pattern,
+            prefix=prefix,
+        )
+
+    def describe_transactions(self, transactional_ids: Iterable[str]) -> "dict[str, TransactionDescription]":
+        """State, producer, time and partitions of transactions; TRANSACTIONAL_ID_NOT_FOUND for an unknown
+        id.
+        """
+        from sparklog.client.admin.transactions import describe_transactions
+
+        return describe_transactions(self._caller, transactional_ids)
+
+    def fence_producers(
+        self, transactional_ids: Iterable[str], *, transaction_timeout_ms: int | None = None
+    ) -> "dict[str, ProducerIdentity]":
+        """Fence the producers that use these ids, and abort their open transactions (InitProducerId);
+        returns the new producer ids and epochs.
+        """
+        from sparklog.client.admin.transactions import fence_producers
+
+        return fence_producers(self._caller, transactional_ids, transaction_timeout_ms=transaction_timeout_ms)
+
+    def end_transaction(self, identity: "ProducerIdentity", *, is_commit: bool) -> "ProducerIdentity":
+        """Commit or abort a transaction that any process has begun and flushed; a repeated call has no
+        further effect.
+
+        Returns the identity for the next transaction. INVALID_TXN_STATE if it was ended the other way,
+        PRODUCER_FENCED if its producer was fenced.
+        """
+        from sparklog.client.admin.transactions import end_transaction
+
+        return end_transaction(self._caller, identity, is_commit=is_commit)
+
+    def end_transactions(
+        self, identities: "Iterable[ProducerIdentity]", *, is_commit: bool
+    ) -> "dict[str, ProducerIdentity]":
+        """As `end_transaction` for many, by transactional id, with several requests in flight to each
+        coordinator; raises ItemsFailed.
+        """
+        from sparklog.client.admin.transactions import end_transactions
+
+        return end_transactions(self._caller, identities, is_commit=is_commit)
+
+    def abort_transaction(
+        self, partition: TopicPartition, *, producer_id: int, producer_epoch: int, coordinator_epoch: int = 0
+    ) -> None:
+        """Write the abort marker of a hanging transaction to one partition; for transactions that no
+        coordinator has (KIP-664).
+        """
+        from sparklog.client.admin.transactions import abort_transaction
+
+        abort_transaction(
+            self._caller,
+            partition,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+        )
+
+    def find_hanging_transactions(
+        self,
+        *,
+        topics: Sequence[str] | None = None,
+        partitions: Iterable[TopicPartition] = (),
+        node: int | None = None,
+        longer_than_ms: int = 900_000,
+    ) -> "list[OpenTransaction]":
+        """Transactions that are open in a partition and that no coordinator will end: of these partitions,
+        topics, or replicas of that broker.
+
+        Only those are returned whose last write is older than `longer_than_ms`, which should be the brokers'
+        transaction.max.timeout.ms.
+        """
+        from sparklog.client.admin.transactions import find_hanging_transactions
+
+        return find_hanging_transactions(
+            self._caller, topics=topics, partitions=partitions, node=node, longer_than_ms=longer_than_ms
+        )
+
+    # -- the cluster -----------------------------------------------------------------------------------------
+
+    def describe_cluster(self, *, include_fenced: bool = False) -> "Cluster":
+        """Cluster id, controller and brokers; fenced brokers only with `include_fenced` (KIP-1073)."""
+        from sparklog.client.admin.cluster import describe_cluster
+
+        return describe_cluster(self._caller, include_fenced=include_fenced)
+
+    def describe_quorum(self) -> "Quorum":
+        """Leader, voters and observers of the metadata log (KIP-595)."""
+        from sparklog.client.admin.cluster import describe_quorum
+
+        return describe_quorum(self._caller)
+
+    def describe_features(self) -> "dict[str, Feature]":
+        """The features a broker supports and the levels that the cluster uses (KIP-584)."""
+        from sparklog.client.admin.cluster import describe_features
+
+        return describe_features(self._caller)
+
+    def update_features(
+        self,
+        levels: Mapping[str, int],
+        *,
+        upgrade_type: "UpgradeType" = "upgrade",
+        validate_only: bool = False,
+    ) -> None:
+        """Set the feature levels of the cluster; a downgrade must be allowed explicitly."""
+        from sparklog.client.admin.cluster import update_features
+
+        update_features(self._caller, levels, upgrade_type=upgrade_type, validate_only=validate_only)
+
+    def unregister_broker(self, node: int) -> None:
+        """Remove the registration of a broker that will not return."""
+        from sparklog.client.admin.cluster import unregister_broker
+
+        unregister_broker(self._caller, node)
+
+    def elect_leaders(
+        self, partitions: Iterable[TopicPartition] | None = None, *, election: "ElectionType" = "preferred"
+    ) -> dict[TopicPartition, bool]:
+        """Elect leaders of these partitions or of all: True if a leader was elected, False if no election was
+        needed.
+        """
+        from sparklog.client.admin.cluster import elect_leaders
+
+        return elect_leaders(self._caller, election, partitions)
+
+    def alter_reassignments(
+        self,
+        moves: Mapping[TopicPartition, Sequence[int] | None],
+        *,
+        may_change_replication_factor: bool = True,
+    ) -> None:
+        """Move partitions to other brokers; None cancels a reassignment in progress (KIP-455)."""
+        from sparklog.client.admin.cluster import alter_reassignments
+
+        alter_reassignments(self._caller, moves, may_change_replication_factor=may_change_replication_factor)
+
+    def list_reassignments(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> "dict[TopicPartition, Reassignment]":
+        """The reassignments in progress, of these partitions or of all."""
+        from sparklog.client.admin.cluster import list_reassignments
+
+        return list_reassignments(self._caller, partitions)
+
+    # -- disks, producers, quotas ----------------------------------------------------------------------------
+
+    def describe_log_dirs(
+        self, nodes: Iterable[int] | None = None, *, partitions: Iterable[TopicPartition] | None = None
+    ) -> "dict[NodeId, tuple[LogDir, ...]]":
+        """The log directories of these brokers (None: of all) with the sizes of these partitions (None: of
+        all). ItemsFailed is by node id.
+        """
+        from sparklog.client.admin.storage import describe_log_dirs
+
+        return describe_log_dirs(self._caller, nodes, partitions)
+
+    def alter_replica_log_dirs(self, node: int, moves: Mapping[TopicPartition, str]) -> None:
+        """Move replicas to another log directory of their broker, given by its absolute path; returns when
+        the moves have begun.
+        """
+        from sparklog.client.admin.storage import alter_replica_log_dirs
+
+        alter_replica_log_dirs(self._caller, node, moves)
+
+    def describe_producers(
+        self, partitions: Iterable[TopicPartition]
+    ) -> "dict[TopicPartition, tuple[ActiveProducer, ...]]":
+        """The producers of partitions in the state of their leaders, to find a hanging transaction
+        (KIP-664).
+        """
+        from sparklog.client.admin.storage import describe_producers
+
+        return describe_producers(self._caller, partitions)
+
+    def describe_client_quotas(
+        self, filters: "Iterable[QuotaFilter]" = (), *, is_strict: bool = False
+    ) -> "dict[QuotaEntity, dict[str, float]]":
+        """The quotas of the entities that match every filter; with `is_strict`, only of those without other
+        types (KIP-546).
+        """
+        from sparklog.client.admin.quotas import describe_quotas
+
+        return describe_quotas(self._caller, filters, is_strict=is_strict)
+
+    def alter_client_quotas(
+        self, changes: "Mapping[QuotaEntity, Mapping[str, float | None]]", *, validate_only: bool = False
+    ) -> None:
+        """Set quotas by key (`producer_byte_rate`, `consumer_byte_rate`, `request_percentage` …); None
+        removes one.
+        """
+        from sparklog.client.admin.quotas import alter_quotas
+
+        alter_quotas(self._caller, changes, validate_only=validate_only)
+
+    # -- security --------------------------------------------------------------------------------------------
+
+    def create_acls(self, rules: "Iterable[AclRule]") -> None:
+        """Add access rules that do not exist yet; SECURITY_DISABLED without an authorizer."""
+        from sparklog.client.admin.acls import create_acls
+
+        create_acls(self._caller, list(rules))
+
+    def describe_acls(self, wanted: "AclFilter | None" = None) -> "list[AclRule]":
+        """The access rules that the filter selects, or all, in order."""
+        from sparklog.client.admin.acls import describe_acls
+
+        return describe_acls(self._caller, wanted)
+
+    def delete_acls(self, filters: "Iterable[AclFilter]") -> "dict[AclFilter, list[AclRule]]":
+        """Remove the access rules that the filters select; returns them by filter."""
+        from sparklog.client.admin.acls import delete_acls
+
+        return delete_acls(self._caller, list(filters))
+
+    def describe_user_scram_credentials(
+        self, users: Iterable[str] | None = None
+    ) -> "dict[str, dict[ScramMechanism, int]]":
+        """The iterations of each mechanism of users, or of all; RESOURCE_NOT_FOUND for one without any."""
+        from sparklog.client.admin.credentials import describe_credentials
+
+        return describe_credentials(self._caller, users)
+
+    def alter_user_scram_credentials(self, changes: "Iterable[ScramUpsertion | ScramDeletion]") -> None:
+        """Set and remove the passwords of users. ItemsFailed is by user and mechanism."""
+        from sparklog.client.admin.credentials import alter_credentials
+
+        alter_credentials(self._caller, changes)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._requests.network.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
