@@ -50,7 +50,7 @@ def consume(address: str) -> object:
 
 def produce(address: str) -> object:
     with Producer(bootstrap_servers=address) as producer:
-        return producer.send("t", b"v")
+        return producer.send("t", b"v").result()
 
 
 @pytest.mark.parametrize("use", [describe, consume, produce])
