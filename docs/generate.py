@@ -123,11 +123,9 @@ def _page() -> str:
             ),
             "\n## Keys of Kafka without effect yet\n\nThese keys are validated. If one is set, the broker "
             "reports that it has no effect.\n"
-            "\n`leader.replication.throttled.*` and `follower.replication.throttled.*` limit the rate at "
-            "which replicas fetch\n"
-            "from other brokers. A cluster of one broker has no such traffic. Moves between data directories "
-            "have their own rate limit,\n"
-            "`replica.alter.log.dirs.io.max.bytes.per.second`.\n",
+            "\nThrottles of replication (`leader.replication.throttled.*`, "
+            "`follower.replication.throttled.*`) are not supported. Moves between\n"
+            "data directories have their own rate limit, `replica.alter.log.dirs.io.max.bytes.per.second`.\n",
             textwrap.fill(
                 ", ".join(f"`{name}`" for name in idle), 140, break_long_words=False, break_on_hyphens=False
             ),

@@ -8,8 +8,10 @@ import tomllib
 from pathlib import Path
 from typing import Final, NamedTuple, TypedDict, cast
 
-from sparklog.wire.api_keys import API_BY_KEY, CONTROLLER_ONLY, ON_CONTROLLERS, Api
+from sparklog.wire.api_keys import API_BY_KEY, Api
 from sparklog_server.broker.dispatch import SERVED, TELEMETRY_APIS
+from sparklog_server.broker.dispatch_controller import CONTROLLER
+from sparklog_server.config.layers import DYNAMIC_ONLY
 from sparklog_server.config.without_effect import KEYS as KEYS_WITHOUT_EFFECT
 
 PROJECT: Final = Path(__file__).resolve().parent.parent
@@ -120,6 +122,20 @@ MISSING: Final = (
         "is refused with INVALID_REPLICA_ASSIGNMENT.",
     ),
     Missing(
+        "changes of the controller quorum",
+        "KIP-853",
+        "The APIs of voters are not advertised: `kafka-metadata-quorum add-controller` and "
+        "`remove-controller` fail. A voter whose directory is lost cannot be replaced.",
+        (80, 81, 82),
+    ),
+    Missing(
+        "throttles of replication",
+        "KIP-73",
+        "The settings `leader.replication.throttled.*` and `follower.replication.throttled.*` are stored "
+        "and have no effect.",
+        setting="leader.replication.throttled.rate",
+    ),
+    Missing(
         "tiered storage",
         "KIP-405",
         "`remote.storage.enable=true` on a topic is refused. The settings `remote.log.*` have no effect.",
@@ -130,6 +146,13 @@ MISSING: Final = (
         "–",
         "A SaslHandshake for GSSAPI is refused; the answer names the mechanisms of the listener.",
     ),
+    Missing(
+        "plugins written in Java",
+        "–",
+        "A setting that names a Java class has no effect or is refused, except for the classes of Kafka "
+        "whose task sparklog does itself, such as StandardAuthorizer and RackAwareReplicaSelector.",
+        setting="metric.reporters",
+    ),
     Missing("ZooKeeper", "–", "As in Kafka 4, there is none."),
 )
 
@@ -137,13 +160,13 @@ MISSING: Final = (
 def contradictions() -> list[str]:
     """Rows of `MISSING` that the code contradicts, and APIs of Kafka that no row explains."""
     explained = {key for row in MISSING for key in row.api_keys}
-    served = {*SERVED, *TELEMETRY_APIS, *ON_CONTROLLERS}
+    served = {*SERVED, *TELEMETRY_APIS, *CONTROLLER}
     return [
         *(f"{row.feature}: API {key} is served" for row in MISSING for key in row.api_keys if key in served),
         *(
             f"{row.feature}: {row.setting} has an effect"
             for row in MISSING
-            if row.setting and row.setting not in KEYS_WITHOUT_EFFECT
+            if row.setting and _has_effect(row.setting)
         ),
         *(
             f"API {key} is neither in the table nor explained"
@@ -153,14 +176,19 @@ def contradictions() -> list[str]:
         *(
             f"{api.name} is in the table, but no listener serves it"
             for api in API_BY_KEY.values()
-            if api.key not in served
+            if api.key not in served | explained
         ),
     ]
 
 
+def _has_effect(setting: str) -> bool:
+    dynamic = DYNAMIC_ONLY.get(setting)
+    return dynamic[0].has_effect if dynamic is not None else setting not in KEYS_WITHOUT_EFFECT
+
+
 def page() -> str:
     """The text of docs/protocol.md."""
-    rows = [_row(api) for api in API_BY_KEY.values()]
+    rows = [row for api in API_BY_KEY.values() if (row := _row(api))]
     missing = [f"| {row.feature} | {row.kip} | {row.seen} |" for row in MISSING]
     return "\n".join(
         [HEAD, *rows, CLIENTS_HEAD, *_clients(), USED_HEAD, *_used(), UNSUPPORTED_HEAD, *missing, ""]
@@ -168,12 +196,13 @@ def page() -> str:
 
 
 def _row(api: Api) -> str:
-    is_clients = api.key in (*SERVED, *TELEMETRY_APIS) and api.key not in CONTROLLER_ONLY
     listeners = [
-        *(["clients"] if is_clients else []),
-        *(["controllers"] if api.key in ON_CONTROLLERS else []),
+        *(["clients"] if api.key in (*SERVED, *TELEMETRY_APIS) else []),
+        *(["controllers"] if api.key in CONTROLLER else []),
     ]
-    return f"| {api.key} | {api.name} | {api.since}–{api.until} | {', '.join(listeners)} |"
+    return (
+        f"| {api.key} | {api.name} | {api.since}–{api.until} | {', '.join(listeners)} |" if listeners else ""
+    )
 
 
 def _clients() -> list[str]:

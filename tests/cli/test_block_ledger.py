@@ -44,8 +44,8 @@ NOT_EXECUTED: Final = {
     ("docs/cluster.md", "Join a cluster"): "tests/cli/test_joining.py joins a node, without fixed ports",
     (
         "docs/cluster.md",
-        "Move partitions to other brokers",
-    ): "it needs four brokers; tests/client/test_admin_live.py moves partitions",
+        "Change the order of replicas",
+    ): "it needs three brokers; tests/compatibility/test_failover_clients.py changes the order of replicas",
     ("docs/cluster.md", "Several machines"): OTHER_MACHINES,
     ("docs/console.md", "The console"): "it addresses clusters of its reader; tests/console starts consoles",
     ("docs/exactly-once.md", "Exactly once from Spark"): FRAGMENT,
