@@ -9,6 +9,8 @@ docs/commands.md          every command and option
 docs/metrics.md           every metric of /metrics
 docs/protocol.md          every API with its versions, those that clients use, and what is not supported
 conf/grafana/*.json       the boards for Grafana
+
+and the methods of the asyncio clients (`docs/async_clients.py`).
 """
 
 import re
@@ -19,6 +21,7 @@ from pathlib import Path
 import msgspec
 
 from docs import (
+    async_clients,
     boards,
     client_settings,
     command_reference,
@@ -70,6 +73,8 @@ and similar). Share groups and streams groups are not supported yet: their setti
 def generated() -> dict[Path, str]:
     """Every generated file with its text."""
     docs = PROJECT / "docs"
+    admin = PROJECT / "sparklog" / "client" / "admin"
+    consumer = PROJECT / "sparklog" / "client" / "consumer"
     return {
         PROJECT / "conf" / "broker.properties": _sample(),
         docs / "settings.md": _page(),
@@ -79,6 +84,10 @@ def generated() -> dict[Path, str]:
         docs / "commands.md": command_reference.page(),
         docs / "metrics.md": metrics_page.page(),
         docs / "protocol.md": protocol_page.page(),
+        admin / "async_admin.py": async_clients.admin(admin / "admin.py", admin / "async_admin.py"),
+        consumer / "async_consumer.py": async_clients.consumer(
+            consumer / "consumer.py", consumer / "async_consumer.py"
+        ),
         **{PROJECT / "conf" / "grafana" / f"{name}.json": boards.text(name) for name in boards.BOARDS},
     }
 
