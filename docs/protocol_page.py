@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, TypedDict, cast
 
 from sparklog.wire.api_keys import API_BY_KEY, Api
 from sparklog_server.broker.dispatch import SERVED, TELEMETRY_APIS
-from sparklog_server.broker.dispatch_controller import CONTROLLER
+from sparklog_server.broker.dispatch_controller import NEWEST_OF_CONTROLLER
 from sparklog_server.config.layers import DYNAMIC_ONLY
 from sparklog_server.config.without_effect import KEYS as KEYS_WITHOUT_EFFECT
 
@@ -160,7 +160,7 @@ MISSING: Final = (
 def contradictions() -> list[str]:
     """Rows of `MISSING` that the code contradicts, and APIs of Kafka that no row explains."""
     explained = {key for row in MISSING for key in row.api_keys}
-    served = {*SERVED, *TELEMETRY_APIS, *CONTROLLER}
+    served = {*SERVED, *TELEMETRY_APIS, *NEWEST_OF_CONTROLLER}
     return [
         *(f"{row.feature}: API {key} is served" for row in MISSING for key in row.api_keys if key in served),
         *(
@@ -198,7 +198,7 @@ def page() -> str:
 def _row(api: Api) -> str:
     listeners = [
         *(["clients"] if api.key in (*SERVED, *TELEMETRY_APIS) else []),
-        *(["controllers"] if api.key in CONTROLLER else []),
+        *(["controllers"] if api.key in NEWEST_OF_CONTROLLER else []),
     ]
     return (
         f"| {api.key} | {api.name} | {api.since}–{api.until} | {', '.join(listeners)} |" if listeners else ""
