@@ -22,7 +22,7 @@ help:
 	@echo 'make bench      every benchmark, tables and JSON (BENCH="produce fetch -- --against kafka" to choose)'
 	@echo 'make fuzz       random examples, 10^6 requests to one broker, then bent bytes until interrupted (EXAMPLES= REQUESTS= SECONDS= for less)'
 	@echo 'make docs       write what is generated from the code, check spelling and links, and build the site into build/site'
-	@echo 'make wheels     dist/: a compiled wheel and a pure one for places without a compiler'
+	@echo 'make wheels     dist/: a wheel for machines like this one'
 	@echo 'make manylinux  dist/: a wheel for every x86-64 Linux with glibc 2.28 or newer, and the source distribution'
 
 setup: $(KERNELS) jars node chromium prometheus
@@ -157,8 +157,6 @@ docs: setup
 wheels: setup
 	@rm -rf dist build/lib* build/bdist*
 	@$(PY) -m pip wheel --quiet --no-deps --no-build-isolation -w dist .
-	@rm -rf build/lib* build/bdist*
-	@SPARKLOG_PURE=1 $(PY) -m pip wheel --quiet --no-deps --no-build-isolation -w dist .
 	@ls -l dist
 
 # For the Python that runs make; cibuildwheel (pyproject.toml) builds the others. Zig's compiler links an older glibc than this machine's.

@@ -22,7 +22,7 @@ class BuildWhatCanBeBuilt(build_ext):
 
 
 def compiled_kernels() -> list[Extension]:
-    """One extension per `*_compiled.pyx`; none for a pure wheel (`SPARKLOG_PURE=1`) or where Cython is
+    """One extension per `*_compiled.pyx`; none with `SPARKLOG_PURE=1` or where Cython is
     missing.
     """
     if os.environ.get("SPARKLOG_PURE") == "1":

@@ -6,6 +6,9 @@
 sparklog outside this package, and returns positions, plain values or a `BatchHeader`, or raises ValueError
 with a position.
 
+The kernels in Python are the oracle of the tests, and run where no compiled module can be loaded: in a zip
+file of a Spark job, and without a compiler (docs/decisions/0025).
+
 The JSON kernel, and `read_records` of the Avro kernel, have no pure-Python counterpart: `compiled` returns
 them, and if it returns None, pyarrow reads JSON and fastavro reads Avro.
 """

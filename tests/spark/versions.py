@@ -99,10 +99,8 @@ def pip(python: Path) -> list[str | Path]:
 
 
 def wheel() -> Path:
-    """sparklog's wheel, the compiled one where there is one."""
-    found = sorted(
-        (PROJECT / "dist").glob("sparklog-*.whl"), key=lambda path: path.name.endswith("-none-any.whl")
-    )
+    """sparklog's wheel."""
+    found = sorted((PROJECT / "dist").glob("sparklog-*.whl"))
     if not found:
         raise SystemExit("no wheel in dist/: `make wheels` builds it")
     return found[0]
