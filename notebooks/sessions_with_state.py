@@ -143,7 +143,7 @@ axes.set(title="Departures from New York in one shift of an aircraft", xlabel="d
 
 # COMMAND ----------
 
-# DBTITLE 1,The same shifts as pandas finds, each once, whatever run it began in
+# DBTITLE 1,The same shifts as pandas finds, each once, also those that began in another run
 ordered = flights.sort_values(["tailnum", "time_hour"])
 apart = ordered.groupby("tailnum")["time_hour"].diff()
 number = (apart.isna() | (apart >= pd.Timedelta(hours=7.5))).cumsum()

@@ -61,8 +61,8 @@ class Controllers(Protocol):
 
 OWN_DISK_WAIT_MS = 30_000
 """The minimum wait of a request that waits only for this broker's disk (Kafka's default request.timeout.ms).
-The timeout of a request bounds the wait for other replicas: in Kafka a partition with one replica completes
-whatever the timeout is.
+The timeout of a request bounds the wait for other replicas: in Kafka a partition with one replica
+completes with any timeout.
 """
 
 

@@ -12,8 +12,8 @@ from .kinds import integer as _int
 from .kinds import long as _long
 
 RESPONSE_BYTES_MAX = 2 << 20
-"""The most that a follower requests in one response, whatever the setting is: a response is appended within
-the turn in which it is complete, and should fit into the caches of the processor.
+"""The most that a follower requests in one response; a larger setting counts as this. A response is appended
+within the turn in which it is complete, and should fit into the caches of the processor.
 """
 
 

@@ -383,8 +383,8 @@ class CoordinatorRuntime:
         return index in self._reloads or index not in self._dropped
 
     def shards(self) -> list[int]:
-        """The partitions of all shards, loaded, loading or failed, in order: a failed one refuses, so that
-        nobody takes its keys for absent.
+        """The partitions of all shards, loaded, loading or failed, in order. A failed one refuses its
+        keys, because a key that is not found would count as absent.
         """
         return sorted([*self._active, *filter(self.has_failed, self._failed)])
 

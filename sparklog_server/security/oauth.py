@@ -7,7 +7,7 @@
 Keys that are old are read again meanwhile, and serve until then. A provider that does not answer holds one
 background thread, and no thread of requests.
 
-Only asymmetric signatures count: neither `none` nor an HMAC, whatever the token says of itself. PyJWT checks
+Only asymmetric signatures count: a token that names `none` or an HMAC is refused. PyJWT checks
 the signature only; the claims are checked here, with the time of the turn.
 """
 

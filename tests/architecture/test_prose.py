@@ -1,4 +1,4 @@
-"""The prose of our pages passes proselint, and has none of the words that our pages do not use."""
+"""The prose of our pages passes proselint, and neither they nor the code have words that we do not use."""
 
 import itertools
 import re
@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.architecture.source_tree import modules
 from tests.tools import PROJECT
 
 IGNORED = {
@@ -17,6 +18,8 @@ IGNORED = {
 OURS = re.compile(
     r"\b(nobody|somebody|whoever|whatever|simply|obviously|please|utili[sz]e|leverage)\b", re.IGNORECASE
 )
+ACTORS = re.compile(r"\b(nobody|somebody|whoever|whatever)\b", re.IGNORECASE)
+"""Not names of anything in the system: a sentence names the follower, the reader or the request."""
 FINDING = re.compile(r"^\S+/([\w.-]+):(\d+):\d+: ([\w.]+): (.*)$", re.MULTILINE)
 
 
@@ -67,5 +70,15 @@ def test_no_page_has_a_word_that_ours_do_not_use() -> None:
         for number, line in enumerate(prose(page).splitlines(), 1)
         for word in OURS.findall(line)
         if page.parent.name != "decisions"  # records of their day
+    ]
+    assert found == []
+
+
+def test_no_module_has_an_actor_that_does_not_exist() -> None:
+    found = [
+        module.at(number)
+        for module in modules().values()
+        for number, line in enumerate(module.path.read_text().splitlines(), 1)
+        if ACTORS.search(line)
     ]
     assert found == []

@@ -414,8 +414,8 @@ class Fetcher:
             self._begin_anew(reading)
 
     def _made_anew(self, reading: Reading) -> None:
-        """The topic was deleted and created again: every record of the new one is unread, whatever
-        `auto_offset_reset` is for partitions without a position. With `none`, the caller decides.
+        """The topic was deleted and created again: the consumer starts at its first record, also if
+        `auto_offset_reset` is `latest`. With `none`, the caller decides.
         """
         self._place(reading, EARLIEST)
         if self._settings.auto_offset_reset == "none":

@@ -264,7 +264,7 @@ class Connection:
         """
         for frame in self._framer.received(size):
             if not self._in_flight:
-                raise DecodeError("a reply that nobody asked for")
+                raise DecodeError("a reply without a request in flight")
             asked = self._in_flight[0]
             if asked.token is _HANDSHAKE:
                 self._in_flight.popleft()

@@ -60,8 +60,8 @@ def _answer(
 
 def divergence(partition: Partition, asked: FetchPartition) -> DivergingEpoch | None:
     """The diverging epoch and its end offset, given the last epoch of the log that fetches; None if the logs
-    agree, or it did not tell. Raises OffsetOutOfRange: also for an offset before the log start, whatever the
-    epochs are (KAFKA-12996).
+    agree, or if the request has no epoch. Raises OffsetOutOfRange: also for an offset before the log start
+    with any epoch (KAFKA-12996).
     """
     log, last_epoch = partition.log, asked.last_fetched_epoch
     if last_epoch < 0 or (

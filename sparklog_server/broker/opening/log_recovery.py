@@ -7,7 +7,7 @@
                                                                                               as their first
 
 An older image may name this broker as a leader although it stopped without the records that it acknowledged:
-whoever fetched from it would truncate them. The registration takes its leaderships away.
+a follower that fetched from it would truncate them. The registration takes its leaderships away.
 
 A node alone recovers its logs before its broker exists: nothing of it is useful without them.
 """

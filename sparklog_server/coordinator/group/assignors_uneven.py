@@ -14,7 +14,7 @@ from sparklog.model import Uuid
 # Each round about halves the imbalance, so sixteen are enough for any group that fits a coordinator; Kafka
 # stops there too.
 ROUNDS_MAX = 16
-NOBODY = -1
+UNASSIGNED = -1
 
 
 def assign_uneven(
@@ -37,7 +37,7 @@ def assign_uneven(
             topic,
         ),
     )
-    owners = {topic: [NOBODY] * partition_counts[topic] for topic in topics_sorted}
+    owners = {topic: [UNASSIGNED] * partition_counts[topic] for topic in topics_sorted}
     sizes = _keep(subscriptions, targets, owners)
     for topic in topics_sorted:
         _fill(owners[topic], subscribers[topic], sizes)
@@ -58,7 +58,7 @@ def _keep(
                 continue
             owner_of = owners[topic]
             for partition in partitions:
-                if partition < len(owner_of) and owner_of[partition] == NOBODY:
+                if partition < len(owner_of) and owner_of[partition] == UNASSIGNED:
                     owner_of[partition] = member
                     sizes[member] += 1
     return sizes
@@ -66,12 +66,12 @@ def _keep(
 
 def _fill(owner_of: list[int], subscribers: list[int], sizes: list[int]) -> None:
     """Give every free partition of a topic to the subscriber that has the least."""
-    if NOBODY not in owner_of:
+    if UNASSIGNED not in owner_of:
         return
     least = [(sizes[member], member) for member in subscribers]
     heapify(least)
     for partition, owner in enumerate(owner_of):
-        if owner == NOBODY:
+        if owner == UNASSIGNED:
             size, member = least[0]
             owner_of[partition] = member
             sizes[member] = size + 1

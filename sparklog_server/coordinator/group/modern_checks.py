@@ -42,13 +42,11 @@ def check_request(request: ConsumerGroupHeartbeatRequest, version: int, assignor
 
 def _check_join(request: ConsumerGroupHeartbeatRequest) -> None:
     if request.rebalance_timeout_ms == -1:
-        raise _invalid("whoever joins has to say its rebalance timeout")
+        raise _invalid("RebalanceTimeoutMs must be set when a member joins.")
     if request.topic_partitions is None or request.topic_partitions:
-        raise _invalid("whoever joins owns nothing: the list of owned partitions has to be there, and empty")
+        raise _invalid("TopicPartitions must be empty, not null, when a member joins.")
     if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
-        raise _invalid(
-            "whoever joins has to subscribe to topics, by names or by a pattern; either may be empty"
-        )
+        raise _invalid("SubscribedTopicNames or SubscribedTopicRegex must be set when a member joins.")
 
 
 def check_size(group: ModernGroup, member_id: str, instance_id: str | None, size_max: int) -> None:
