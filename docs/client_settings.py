@@ -76,7 +76,7 @@ _DOC: Final[Mapping[str, str]] = {
     "sasl_oauthbearer_assertion_claim_jti_include": "Give each assertion an id.",
     "sasl_login_connect_timeout_ms": "The time that a connection to the token endpoint may take.",
     "sasl_login_read_timeout_ms": "The time that its answer may take.",
-    "acks": "Who has to have a record before it is acknowledged: all in-sync replicas, the leader (1), or none (0).",
+    "acks": "The replicas that must have a record before it is acknowledged: all in-sync replicas, the leader (1), or none (0).",
     "enable_idempotence": "Number the batches, so that a retry stores no record twice and keeps the order.",
     "max_in_flight_requests_per_connection": "Requests that wait for an answer on one connection; at most 5 with idempotence.",
     "batch_size": "The size at which a batch of a partition is closed.",

@@ -91,7 +91,7 @@ MEMORY = [
     ),
     Limit(
         "clients that are asked to push their metrics",
-        "The one that was used least recently is forgotten. It begins anew with its next request.",
+        "The one that was used least recently is forgotten. Its next request begins with new values.",
         client_telemetry.INSTANCES_MAX,
         memory=client_telemetry.INSTANCE_BYTES,
     ),

@@ -59,8 +59,8 @@ def read(
     `columns` chooses among the columns of the log (key, value, topic, partition, offset, timestamp,
     timestampType, headers, _corrupt) and the fields of the decoded value; only these are decoded. Without
     `value_schema`, the fields of JSON are inferred from the first and last records of each partition. A
-    record that cannot be decoded is null and told in `_corrupt` with mode `permissive`, the default with a
-    schema, and raises UndecodableRecord with `failfast`, the default without.
+    record that cannot be decoded is null, and its bytes are in `_corrupt`, with mode `permissive`, the
+    default with a schema; it raises UndecodableRecord with `failfast`, the default without.
 
     The read is read_committed unless `isolation_level` says otherwise. Raises UnknownTopic, SettingsError,
     and DataLoss if records of the range are no longer in the log, also while reading.

@@ -175,7 +175,7 @@ def explain(
 ) -> None:
     """Explain whether an operation is allowed.
 
-    Prints the decision, the rule that it rests on, and the commands that would allow what is denied.
+    Prints the decision, the rule that decides, and the commands that would allow a denied operation.
     `super.users` and `allow.everyone.if.no.acl.found` are those of the broker that answers.
     """
     from sparklog_server.cli.acls_explained import explained, print_explanation

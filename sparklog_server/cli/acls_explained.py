@@ -51,7 +51,7 @@ def explained(
 
 
 def print_explanation(told: Explanation, *, is_json: bool) -> None:
-    """The decision, the rule that it rests on, and the commands that would allow what is denied."""
+    """The decision, the rule that decides, and the commands that would allow a denied operation."""
     if is_json:
         rule, missing = (None if one is None else _client_rule(one) for one in (told.rule, told.missing))
         in_the_way = [_client_rule(one) for one in told.in_the_way]

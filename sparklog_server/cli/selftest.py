@@ -120,7 +120,7 @@ def judged(measured: Measured) -> "list[Finding]":
             "produce",
             f"{broker.records_s:.0f} records/s of 1 kB, {broker.mb_s:.0f} MB/s "
             f"({_beside(broker.records_s, REFERENCE.records_s, 'records/s')}): one producer in Python beside "
-            f"its broker; a C client writes several times as much (README)",
+            f"its broker; a C client writes several times as much",
         ),
         Finding(
             "OK",

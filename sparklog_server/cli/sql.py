@@ -73,7 +73,7 @@ Rows = Iterator[Sequence[Any]]
     type=click.Choice(["failfast", "permissive"]),
     default="failfast",
     show_default=True,
-    help="Fail at a value that cannot be decoded, or make it null and tell it in the column _corrupt.",
+    help="Fail at a value that cannot be decoded, or make it null, with its bytes in the column _corrupt.",
 )
 @click.option(
     "--isolation",

@@ -46,8 +46,8 @@ GROUPS = 10
 def status(http: tuple[str, ...], events_max: int, is_json: bool) -> int:
     """Show the cluster on one screen: brokers, release, uptime, topics, lag, disks and last events.
 
-    What a broker that does not answer would tell is shown as unknown. Exits with 1 if a partition has no
-    leader, or a broker or a disk is out of service or does not answer; `sparklog health` says what to do.
+    The values of a broker that does not answer are unknown. Exits with 1 if a partition has no
+    leader, or a broker or a disk is out of service or does not answer; `sparklog health` has the remedies.
     """
     from sparklog.client.admin.admin import Admin
     from sparklog_server.cli.node_pages import addresses

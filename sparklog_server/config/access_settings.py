@@ -22,7 +22,7 @@ class AccessSettings(msgspec.Struct, frozen=True, kw_only=True):
         Key(
             "authorizer.class.name",
             Kind.STRING,
-            f"What decides who may do what: `{STANDARD_AUTHORIZER}`, by the access rules in the metadata. "
+            f"The authorizer: `{STANDARD_AUTHORIZER}`, by the access rules in the metadata. "
             "When not set, every client may do everything.",
         ),
     ] = ""

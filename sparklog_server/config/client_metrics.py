@@ -11,8 +11,12 @@ CLIENT_METRICS_KEYS: Final[Mapping[str, Key]] = {
     key.name: key
     for key in (
         Key("interval.ms", Kind.INT, "How often the clients push their metrics: 100 to 3600000 ms."),
-        Key("match", Kind.LIST, "The clients that are meant, as name=pattern; all of them when empty."),
-        Key("metrics", Kind.LIST, "The prefixes of the metrics that are wanted; `*` is all of them."),
+        Key(
+            "match",
+            Kind.LIST,
+            "The clients that the subscription selects, as name=pattern; all of them when empty.",
+        ),
+        Key("metrics", Kind.LIST, "The prefixes of the metrics that the clients push; `*` is all of them."),
     )
 }
 DEFAULTS: Final[Mapping[str, str]] = {"interval.ms": "300000", "match": "", "metrics": ""}
