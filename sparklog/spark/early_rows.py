@@ -5,6 +5,13 @@ takes rows with the plan from one kind of reader only: `_SimpleStreamReaderWrapp
 a `SimpleDataSourceStreamReader`. Spark stores these rows as a block, and the task reads the block. If the
 block is lost, the task reads its partition from the broker, so no record depends on this path.
 
+`EarlyRowsReader` overrides `__class__`, so that `isinstance` takes it for the wrapper in one moment: after a
+plan whose rows were read, until Spark takes them. A subclass of the wrapper would be one all the time, and
+PySpark asks the same question elsewhere: it reports no latest offset of such a reader, so that the query's
+progress loses its lag, and looks for `simple_reader`, which a reader with limits does not have. PySpark has
+no public call that sends rows with a plan; the wrapper's own way, to read while the end offset is computed,
+would read every micro-batch in the process that plans, of any size.
+
 The option `earlyRows` is the only way in, and this file the only one that knows these private parts of
 PySpark. `partitions_func`, in the process that plans a stream, calls `partitions`, sends the plan, tests
 whether the reader is the wrapper, and then calls `getCache`. Where that function refers to other names than
