@@ -1,8 +1,7 @@
 """Error codes and exceptions.
 
 `ErrorCode` is Kafka's error table (number, name, whether a retry can help). `SparklogError` is the base of
-the exceptions that a user of the library can catch; `error_for` turns an error code of a broker into a
-`BrokerError`.
+the exceptions that a user of the library can catch; an error code of a broker is a `BrokerError`.
 """
 
 from enum import IntEnum
@@ -251,8 +250,3 @@ def code_of(number: int) -> ErrorCode:
         return ErrorCode(number)
     except ValueError:
         return ErrorCode.UNKNOWN_SERVER_ERROR
-
-
-def error_for(number: int, message: str | None = None) -> BrokerError | None:
-    """The exception for an error number of a reply; None for success."""
-    return None if number == 0 else BrokerError(code_of(number), message or "")

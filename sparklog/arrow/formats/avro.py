@@ -85,7 +85,6 @@ class AvroDecoder:
         self._schema = library.parse_schema(types.plain)
         self._read: Read = library.schemaless_reader
         self._type = wanted
-        self._in_millis = types.has_millis
         self._read_type = _read_type(types.plain, wanted, types.named) if types.has_millis else self._type
         self._prefix = prefix
         self._program = memoryview(program_of(types.plain, types.named))

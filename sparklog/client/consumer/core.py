@@ -70,7 +70,6 @@ class ConsumerCore:
         self._deserializers = (key_deserializer, value_deserializer)
         self._interceptors = tuple(interceptors)
         self._decoded: list[ConsumerRecord] = []  # of a batch that was returned in part
-        self._decoded_chunk: Chunk | None = None
         self.group: ConsumerGroup | None = None
         if settings.group_id is not None:
             self.group = ConsumerGroup(
@@ -366,7 +365,6 @@ class ConsumerCore:
                 if records:
                     return False
                 raise
-            self._decoded_chunk = chunk
             self._fetcher.advanced(chunk)
         room = limit - len(records)
         taken, left = self._decoded[:room], self._decoded[room:]

@@ -32,7 +32,7 @@ from sparklog.client.exactly_once.decisions import (
     encode_condemned,
     encode_decision,
     key_of,
-    key_told,
+    parse_key,
     partition_of,
 )
 from sparklog.client.failures import DeliveryFailed, OffsetOutOfRange, UnknownTopic
@@ -157,13 +157,13 @@ class DecisionLog:
             self._read(sink, partition, seen, end)
         except OffsetOutOfRange:
             self._read(sink, partition, self._from_the_beginning(sink, partition), end)
-        return self._told(sink)
+        return self._last_seen(sink)
 
     def known(self, sink: str) -> LastDecision | None:
         """As `last`, but without a request if the sink was read before: correct only if no other committer
         has fenced this one since. Otherwise the next decision of this object is refused.
         """
-        return self._told(sink) if sink in self._seen else self.last(sink)
+        return self._last_seen(sink) if sink in self._seen else self.last(sink)
 
     def is_news(self, sink: str, unique: str) -> bool:
         """Whether the decision with this `unique` is reported for the first time, as far as this object
@@ -173,7 +173,7 @@ class DecisionLog:
         is_news, seen.reported = seen.reported != unique, unique
         return is_news
 
-    def _told(self, sink: str) -> LastDecision | None:
+    def _last_seen(self, sink: str) -> LastDecision | None:
         values = self._seen[sink].values
         decided = values.get(About.DECISION)
         if decided is None:
@@ -316,39 +316,14 @@ class DecisionLog:
         try:
             for view in self._reader.read(partition.topic, partition.partition, seen.offset, end):
                 for record in decode_records(view, seen.offset):
-                    told = key_told(record.key)
-                    if told is not None and told[0] == sink:
-                        seen.values[told[1]] = record.value
+                    parsed_key = parse_key(record.key)
+                    if parsed_key is not None and parsed_key[0] == sink:
+                        seen.values[parsed_key[1]] = record.value
         except BaseException:
             self._reader.close()
             self._reader = None
             raise
         seen.offset = max(seen.offset, end)
-
-    def sinks(self) -> list[str]:
-        """Every sink that has a decision, in alphabetical order, for an administrator."""
-        found: dict[str, None] = {}
-        try:
-            count = len(self.admin.describe_topics([TOPIC])[TOPIC].partitions)
-        except UnknownTopic:
-            return []
-        partitions = [TopicPartition(TOPIC, number) for number in range(count)]
-        begins, ends = (
-            self.admin.list_offsets(dict.fromkeys(partitions, where)) for where in (EARLIEST, LATEST)
-        )
-        with RangeReader(self.settings, isolation_level="read_committed") as reader:
-            for partition in partitions:
-                begin, end = begins[partition].offset, ends[partition].offset
-                for view in reader.read(partition.topic, partition.partition, begin, end):
-                    for record in decode_records(view, begin):
-                        told = key_told(record.key)
-                        if told is None or told[1] is not About.DECISION:
-                            continue
-                        if record.value is None:
-                            found.pop(told[0], None)
-                        else:
-                            found[told[0]] = None
-        return sorted(found)
 
     def close(self) -> None:
         """Close the connections."""

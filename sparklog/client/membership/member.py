@@ -8,7 +8,7 @@ wait. A change that needs the user's thread is a `Step`: that thread calls the r
 `step_done`; heartbeats continue meanwhile.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import Enum, auto
 from typing import NamedTuple, Protocol
 
@@ -72,9 +72,6 @@ class Errand(msgspec.Struct):
     number: int = 0
     timeout_us: int | None = None
     version_max: int | None = None
-
-
-IsReady = Callable[[NodeId], bool]
 
 
 class Member(Protocol):
@@ -157,7 +154,9 @@ class Coordinator:
     def replied(self, reply: FindCoordinatorResponse, now: Micros) -> None:
         """Process a reply."""
         self._is_asked = False
-        found = next((told for told in reply.coordinators if told.key == self._key), None)
+        found = next(
+            (coordinator for coordinator in reply.coordinators if coordinator.key == self._key), None
+        )
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE if found is None else code_of(found.error_code)
         if found is not None and code is ErrorCode.NONE:
             self.node = NodeId(found.node_id)
