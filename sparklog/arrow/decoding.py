@@ -54,9 +54,11 @@ class Decoding:
                 assert offsets is not None, "offsets are among what is needed"
                 raise UndecodableRecord(partition, offsets[row].as_py(), name, reasons[row])
             for row, reason in reasons.items() if self._has_corrupt else ():
-                told = refused.setdefault(row, {})
-                told[name] = given[name][row].as_py()
-                told["reason"] = "; ".join(filter(None, (str(told.get("reason", "")), f"{name}: {reason}")))
+                corrupt = refused.setdefault(row, {})
+                corrupt[name] = given[name][row].as_py()
+                corrupt["reason"] = "; ".join(
+                    filter(None, (str(corrupt.get("reason", "")), f"{name}: {reason}"))
+                )
         if refused:
             count = len(next(iter(made.values())))
             made[CORRUPT] = pa.array([refused.get(row) for row in range(count)], CORRUPT_TYPE)

@@ -83,8 +83,8 @@ def first_at(settings: ClientSettings, ranges: Iterable[OffsetRange], timestamp_
         return pieces
     with Admin.from_settings(settings) as admin:
         asked = dict.fromkeys((piece.partition for piece in pieces), timestamp_ms)
-        told = admin.list_offsets(asked, isolation_level=settings.isolation_level)
-    firsts = {tp: found.offset for tp, found in told.items()}
+        listed = admin.list_offsets(asked, isolation_level=settings.isolation_level)
+    firsts = {tp: found.offset for tp, found in listed.items()}
     kept = [
         r.between(Offset(max(r.start, firsts[r.partition])), r.limit)
         for r in pieces

@@ -205,18 +205,18 @@ class Cluster:
     def leader_changed(
         self,
         topic_partition: TopicPartition,
-        told: "produce.LeaderIdAndEpoch | fetch.LeaderIdAndEpoch | None",
+        leader_and_epoch: "produce.LeaderIdAndEpoch | fetch.LeaderIdAndEpoch | None",
         endpoints: "Iterable[produce.NodeEndpoint] | Iterable[fetch.NodeEndpoint]",
     ) -> bool:
         """Take the leader that a Produce or Fetch reply names, with its address (KIP-951). Returns whether it
         is newer than the known one and its address is known: the request can be repeated without a refresh.
         """
-        if told is None:
+        if leader_and_epoch is None:
             return False
         view, known = self.topics.get(topic_partition.topic), self.partition(topic_partition)
-        if view is None or known is None or told.leader_epoch <= known.leader_epoch:
+        if view is None or known is None or leader_and_epoch.leader_epoch <= known.leader_epoch:
             return False
-        leader = NodeId(told.leader_id)
+        leader = NodeId(leader_and_epoch.leader_id)
         at = next((end for end in endpoints if end.node_id == leader), None)
         if at is not None:
             self._reachable_at({**self.brokers, leader: Broker(leader, at.host, at.port, at.rack)})
@@ -225,7 +225,7 @@ class Cluster:
         self._reach.pop(leader, None)
         partitions = list(view.partitions)
         partitions[topic_partition.partition] = PartitionView(
-            topic_partition.partition, leader, LeaderEpoch(told.leader_epoch)
+            topic_partition.partition, leader, LeaderEpoch(leader_and_epoch.leader_epoch)
         )
         self._know(TopicView(view.name, view.topic_id, tuple(partitions)))
         return True
@@ -280,7 +280,7 @@ class Cluster:
         self.cluster_id = reply.cluster_id
         self.controller_id = NodeId(reply.controller_id)
         for topic in reply.topics:
-            self._topic_told(topic)
+            self._update_topic(topic)
         self._unreachable_since = None
         if self._is_refresh:
             self.refreshes += 1
@@ -300,7 +300,7 @@ class Cluster:
         self._is_due = True
         self._back_off(now, is_progress=False)
 
-    def _topic_told(self, topic: MetadataResponseTopic) -> None:
+    def _update_topic(self, topic: MetadataResponseTopic) -> None:
         name = topic.name or self._names_by_id.get(Uuid(topic.topic_id), "")
         if name not in self._wanted:
             return
@@ -323,16 +323,16 @@ class Cluster:
             if known is not None and known.topic_id == topic_id
             else {}
         )
-        told = {
+        by_number = {
             p.partition_index: PartitionView(
                 p.partition_index, NodeId(p.leader_id), LeaderEpoch(p.leader_epoch)
             )
             for p in topic.partitions
         }
-        count = max(told, default=-1) + 1
-        views = (told.get(number, PartitionView(number, NO_NODE, NO_EPOCH)) for number in range(count))
+        count = max(by_number, default=-1) + 1
+        views = (by_number.get(number, PartitionView(number, NO_NODE, NO_EPOCH)) for number in range(count))
         self._know(TopicView(name, topic_id, tuple(_newer(was.get(view.partition), view) for view in views)))
-        for number, view in told.items():
+        for number, view in by_number.items():
             if number in was and view.leader_epoch > was[number].leader_epoch:
                 self._reach.pop(view.leader, None)  # it was elected since: the broker is alive
         if topic_id != ZERO_UUID:
@@ -411,7 +411,7 @@ class Cluster:
         """Note that a connection is ready."""
         self._reach.pop(node, None)
 
-    def features_told(self, features: Mapping[str, int], epoch: int) -> None:
+    def features_received(self, features: Mapping[str, int], epoch: int) -> None:
         """Take the feature levels of a handshake; those of a broker with older metadata are ignored."""
         if epoch >= self._features_epoch:
             self.features, self._features_epoch = dict(features), epoch
@@ -465,10 +465,10 @@ class Cluster:
         self._not_before = now
 
 
-def _newer(known: PartitionView | None, told: PartitionView) -> PartitionView:
+def _newer(known: PartitionView | None, received: PartitionView) -> PartitionView:
     """The newer of the known and the received partition: replies of different brokers may arrive out of
     order.
     """
-    if known is None or told.leader_epoch < 0 or told.leader_epoch >= known.leader_epoch:
-        return told
+    if known is None or received.leader_epoch < 0 or received.leader_epoch >= known.leader_epoch:
+        return received
     return known

@@ -37,9 +37,9 @@ def body_of(reply: HTTPResponse, bytes_max: int, deadline_s: float) -> bytes:
 def object_of(body: bytes) -> dict[str, Any]:
     """The object of JSON that a body is; raises ValueError."""
     try:
-        told = json.loads(body)
+        fields = json.loads(body)
     except (ValueError, RecursionError):
         raise ValueError("its reply is not JSON") from None
-    if not isinstance(told, dict):
+    if not isinstance(fields, dict):
         raise ValueError("its reply is not an object of JSON")
-    return told
+    return fields

@@ -25,15 +25,15 @@ class Reports:
 
     def __init__(self, client_id: str) -> None:
         self._client_id = client_id
-        self._held: dict[tuple[str, str], tuple[Micros, int]] = {}
+        self._suppressed: dict[tuple[str, str], tuple[Micros, int]] = {}
         self._away_since: Micros | None = None
-        self._away_told = Micros(0)
+        self._away_logged = Micros(0)
 
     def connecting(self, now: Micros, *, has_others: bool) -> None:
         """A connection is begun."""
         if self._away_since is None and not has_others:
             self._away_since = now
-            self._away_told = Micros(now + AWAY_US - REPEAT_US)
+            self._away_logged = Micros(now + AWAY_US - REPEAT_US)
 
     def connected(self, address: str, now: Micros) -> None:
         """A connection is ready."""
@@ -59,9 +59,9 @@ class Reports:
 
     def looked(self, trouble: object, servers: tuple[str, ...], now: Micros) -> None:
         """Called after each turn: tells that no broker could be reached for some seconds."""
-        if self._away_since is None or now < self._away_told + REPEAT_US:
+        if self._away_since is None or now < self._away_logged + REPEAT_US:
             return
-        self._away_told = now
+        self._away_logged = now
         waited_s = (now - self._away_since) // 1_000_000
         self._write(
             _WARNING,
@@ -71,22 +71,22 @@ class Reports:
 
     def deadline(self) -> Micros | None:
         """The time of the next `looked`, without an event."""
-        return None if self._away_since is None else Micros(self._away_told + REPEAT_US)
+        return None if self._away_since is None else Micros(self._away_logged + REPEAT_US)
 
     # -- inside ----------------------------------------------------------------------------------------------
 
     def _line(self, level: int, now: Micros, event: str, about: str, **fields: object) -> None:
         if _logging(level) is None:
             return
-        until, held = self._held.get((event, about), (Micros(0), 0))
+        until, suppressed = self._suppressed.get((event, about), (Micros(0), 0))
         if now < until:
-            self._held[event, about] = (until, held + 1)
+            self._suppressed[event, about] = (until, suppressed + 1)
             return
-        if len(self._held) >= _LINES_MAX:
-            self._held.clear()
-        self._held[event, about] = (Micros(now + REPEAT_US), 0)
+        if len(self._suppressed) >= _LINES_MAX:
+            self._suppressed.clear()
+        self._suppressed[event, about] = (Micros(now + REPEAT_US), 0)
         words = [f"{name}={_words(value)}" for name, value in fields.items()]
-        self._write(level, " ".join([event, *words, *([f"held_back={held}"] if held else [])]))
+        self._write(level, " ".join([event, *words, *([f"held_back={suppressed}"] if suppressed else [])]))
 
     def _write(self, level: int, line: str) -> None:
         logging = _logging(level)

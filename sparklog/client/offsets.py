@@ -45,10 +45,13 @@ def list_offsets(
         request = offsets_request(asked, isolation_level, network.settings.request_timeout_ms)
         found: dict[TopicPartition, tuple[int, int, int]] = {}
         for topic in network.call(request, ListOffsetsResponse, node=node, deadline=deadline).topics:
-            for told in topic.partitions:
-                code, partition = code_of(told.error_code), TopicPartition(topic.name, told.partition_index)
+            for result in topic.partitions:
+                code, partition = (
+                    code_of(result.error_code),
+                    TopicPartition(topic.name, result.partition_index),
+                )
                 if code is ErrorCode.NONE:
-                    found[partition] = (told.offset, told.timestamp, told.leader_epoch)
+                    found[partition] = (result.offset, result.timestamp, result.leader_epoch)
                 elif not code.is_retriable:
                     raise BrokerError(code, str(partition))
         return found
@@ -77,7 +80,7 @@ def delete_records(
         request = DeleteRecordsRequest(
             topics=list(topics.values()), timeout_ms=network.settings.request_timeout_ms
         )
-        told: dict[TopicPartition, int | BrokerError] = {}
+        results: dict[TopicPartition, int | BrokerError] = {}
         for answered in network.call(request, DeleteRecordsResponse, node=node, deadline=deadline).topics:
             for result in answered.partitions:
                 code, partition = (
@@ -85,10 +88,10 @@ def delete_records(
                     TopicPartition(answered.name, result.partition_index),
                 )
                 if code is ErrorCode.NONE:
-                    told[partition] = result.low_watermark
+                    results[partition] = result.low_watermark
                 elif not code.is_retriable:
-                    told[partition] = BrokerError(code, str(partition))
-        return told
+                    results[partition] = BrokerError(code, str(partition))
+        return results
 
     return _of_leaders(network, before, tell, deadline, late="the records of {} were not deleted in time")
 
@@ -102,7 +105,7 @@ def _of_leaders(
     late: str,
 ) -> dict[TopicPartition, T]:
     """The leaders' answers for all partitions; partitions without a result of `ask` are requested again."""
-    told: dict[TopicPartition, T] = {}
+    results: dict[TopicPartition, T] = {}
     # A metadata request for these partitions creates no topic.
     was_allowed, network.allow_auto_create = network.allow_auto_create, False
     try:
@@ -112,23 +115,23 @@ def _of_leaders(
             wait_for_topic(network, topic, deadline, is_patient=False)
         if any(_is_beyond(network, partition) for partition in wanted):
             _look_again(network, deadline)  # partitions may have been added since
-        while missing := [partition for partition in wanted if partition not in told]:
+        while missing := [partition for partition in wanted if partition not in results]:
             for node, partitions in _by_leader(network, missing, deadline).items():
                 try:
-                    told |= ask(node, {partition: wanted[partition] for partition in partitions})
+                    results |= ask(node, {partition: wanted[partition] for partition in partitions})
                 except (ConnectionFailed, RequestTimeout):
                     if now_us() >= deadline:
                         raise
-            if len(told) < len(wanted):
+            if len(results) < len(wanted):
                 if now_us() >= deadline:
                     raise RequestTimeout(
-                        late.format(next(partition for partition in missing if partition not in told))
+                        late.format(next(partition for partition in missing if partition not in results))
                     )
                 network.cluster.refresh_soon()
                 network.rest(network.settings.retry_backoff_ms * 1000)
     finally:
         network.allow_auto_create = was_allowed
-    return told
+    return results
 
 
 def _is_beyond(network: Network, partition: TopicPartition) -> bool:
@@ -140,9 +143,9 @@ def _is_beyond(network: Network, partition: TopicPartition) -> bool:
 def _look_again(network: Network, deadline: Micros) -> None:
     """Request metadata, and wait for the response."""
     cluster = network.cluster
-    told = cluster.refreshes
+    refreshes = cluster.refreshes
     cluster.refresh_now()
-    while cluster.refreshes == told and now_us() < deadline:
+    while cluster.refreshes == refreshes and now_us() < deadline:
         network.rest(_LOOK_AGAIN_US)
 
 

@@ -56,14 +56,17 @@ def binary_array(kind: pa.DataType, count: int, column: BinaryColumn | None) -> 
     assert column is not None, "a requested column"
     nulls = 0 if column.validity is None else -1
     return pa.Array.from_buffers(
-        kind, count, [_held(column.validity), _held(column.offsets), _held(column.data)], null_count=nulls
+        kind,
+        count,
+        [_arrow_buffer(column.validity), _arrow_buffer(column.offsets), _arrow_buffer(column.data)],
+        null_count=nulls,
     )
 
 
 def fixed_array(kind: pa.DataType, count: int, values: Buffer | None) -> pa.Array:
     """Integers as an array without nulls."""
     assert values is not None, "a requested column"
-    return pa.Array.from_buffers(kind, count, [None, _held(values)], null_count=0)
+    return pa.Array.from_buffers(kind, count, [None, _arrow_buffer(values)], null_count=0)
 
 
 def headers_array(kind: pa.DataType, count: int, column: HeadersColumn | None) -> pa.Array:
@@ -77,7 +80,7 @@ def headers_array(kind: pa.DataType, count: int, column: HeadersColumn | None) -
     ]
     headers = pa.StructArray.from_arrays(pairs, fields=list(struct))
     return pa.Array.from_buffers(
-        kind, count, [_held(column.validity), _held(column.offsets)], children=[headers]
+        kind, count, [_arrow_buffer(column.validity), _arrow_buffer(column.offsets)], children=[headers]
     )
 
 
@@ -86,7 +89,7 @@ def repeated(kind: pa.DataType, value: Sequence[Buffer | None], rows: int) -> pa
     half a second in each worker.
     """
     return pa.repeat(
-        pa.Array.from_buffers(kind, 1, [_held(buffer) for buffer in value], null_count=0)[0], rows
+        pa.Array.from_buffers(kind, 1, [_arrow_buffer(buffer) for buffer in value], null_count=0)[0], rows
     )
 
 
@@ -126,7 +129,7 @@ def headers_column(lists: pa.Array) -> HeadersColumn:
     )
 
 
-def _held(buffer: Buffer | None) -> pa.Buffer | None:
+def _arrow_buffer(buffer: Buffer | None) -> pa.Buffer | None:
     return None if buffer is None else pa.py_buffer(buffer)
 
 

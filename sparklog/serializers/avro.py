@@ -110,11 +110,13 @@ class AvroDeserializer:
 
 def whole_schema(registry: SchemaRegistry, schema_id: int) -> str:
     """The Avro schema with this id; RegistryError for another type, or if it refers to other schemas."""
-    told = registry.by_id(schema_id)
-    if told.schema_type != "AVRO" or told.references:
-        what = f"is {told.schema_type}" if told.schema_type != "AVRO" else "refers to other schemas"
+    registered = registry.by_id(schema_id)
+    if registered.schema_type != "AVRO" or registered.references:
+        what = (
+            f"is {registered.schema_type}" if registered.schema_type != "AVRO" else "refers to other schemas"
+        )
         raise RegistryError(f"the schema with id {schema_id} {what}; only a whole Avro schema is read")
-    return told.schema
+    return registered.schema
 
 
 def parsed(text: str) -> Any:

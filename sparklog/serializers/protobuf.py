@@ -80,10 +80,10 @@ def file_set(registry: SchemaRegistry, schema_id: int) -> Any:
     """
     from google.protobuf import descriptor_pb2
 
-    told = registry.descriptor_by_id(schema_id)
-    if told.schema_type != "PROTOBUF":
-        raise RegistryError(f"the schema with id {schema_id} is {told.schema_type}, not PROTOBUF")
-    return descriptor_pb2.FileDescriptorSet(file=_files(registry, told, "", set()))
+    registered = registry.descriptor_by_id(schema_id)
+    if registered.schema_type != "PROTOBUF":
+        raise RegistryError(f"the schema with id {schema_id} is {registered.schema_type}, not PROTOBUF")
+    return descriptor_pb2.FileDescriptorSet(file=_files(registry, registered, "", set()))
 
 
 def message_name(file: Any, path: Sequence[int]) -> str:
@@ -118,20 +118,22 @@ def _registered_imports(registry: SchemaRegistry, file: Any) -> list[Reference]:
     return found
 
 
-def _files(registry: SchemaRegistry, told: RegisteredSchema, name: str, seen: set[str]) -> Iterator[Any]:
+def _files(
+    registry: SchemaRegistry, registered: RegisteredSchema, name: str, seen: set[str]
+) -> Iterator[Any]:
     """The files that the file `told` imports and are not in `seen`, and itself, under its import's name."""
     from google.protobuf import descriptor_pb2
     from google.protobuf.message import DecodeError as Refused
 
     try:
-        file = descriptor_pb2.FileDescriptorProto.FromString(b64decode(told.schema, validate=True))
+        file = descriptor_pb2.FileDescriptorProto.FromString(b64decode(registered.schema, validate=True))
     except (ValueError, Refused):
         raise RegistryError(
-            f"the schema registry does not tell the schema with id {told.schema_id} as a descriptor "
+            f"the schema registry does not tell the schema with id {registered.schema_id} as a descriptor "
             f"(format=serialized): use a descriptor set of protoc"
         ) from None
     file.name = name or file.name
-    for reference in told.references:
+    for reference in registered.references:
         if _is_new(reference.name, seen):
             yield from _files(registry, registry.descriptor_of(reference), reference.name, seen)
     for imported in file.dependency:

@@ -110,15 +110,15 @@ class SchemaRegistry:
         self, subject: str, schema: str, schema_type: SchemaType, references: Sequence[Reference] = ()
     ) -> int:
         """The version of a schema that is registered under a subject."""
-        told = self._call(_path("subjects", subject), _body_of(schema, schema_type, references))
-        return _number(told, "version")
+        reply = self._call(_path("subjects", subject), _body_of(schema, schema_type, references))
+        return _number(reply, "version")
 
     def by_id(self, schema_id: int) -> RegisteredSchema:
         """The schema with this id."""
         found = self._by_id.get(schema_id)
         if found is None:
-            told = self._call(_path("schemas", "ids", str(schema_id)), None)
-            found = _registered(told, schema_id)
+            reply = self._call(_path("schemas", "ids", str(schema_id)), None)
+            found = _registered(reply, schema_id)
             keep(self._by_id, schema_id, found, KEPT_MAX)
         return found
 
@@ -129,8 +129,8 @@ class SchemaRegistry:
     def descriptor_of(self, reference: Reference) -> RegisteredSchema:
         """The schema of Protobuf that another one names, as a FileDescriptorProto in base64."""
         path = _path("subjects", reference.subject, "versions", str(reference.version))
-        told = self._call(path + _SERIALIZED, None)
-        return _registered(told, _number(told, "id"))
+        reply = self._call(path + _SERIALIZED, None)
+        return _registered(reply, _number(reply, "id"))
 
     def _id_of(
         self,
@@ -146,8 +146,8 @@ class SchemaRegistry:
         found = self._ids.get(key)
         if found is None:
             path = _path("subjects", subject, *([place] if place else []))
-            told = self._call(path, _body_of(schema, schema_type, references))
-            found = _number(told, "id")
+            reply = self._call(path, _body_of(schema, schema_type, references))
+            found = _number(reply, "id")
             keep(self._ids, key, found, KEPT_MAX)
         return found
 
@@ -173,8 +173,10 @@ class SchemaRegistry:
         except urllib.error.HTTPError as error:
             with error:  # it holds the connection
                 reason = _refusal(error, deadline_s)
-            told = f"the schema registry refuses {url}: HTTP {error.code}{reason}"
-            raise (_Unavailable(told) if error.code >= 500 else RegistryError(told)) from None
+            reason_of_refusal = f"the schema registry refuses {url}: HTTP {error.code}{reason}"
+            raise (
+                _Unavailable(reason_of_refusal) if error.code >= 500 else RegistryError(reason_of_refusal)
+            ) from None
         except (OSError, HTTPException, ValueError) as error:
             reason = str(error.reason if isinstance(error, urllib.error.URLError) else error)
             raise _Unavailable(f"the schema registry does not answer {url}: {reason}") from None
@@ -217,22 +219,22 @@ def _body_of(schema: str, schema_type: SchemaType, references: Sequence[Referenc
     return body
 
 
-def _registered(told: Mapping[str, Any], schema_id: int) -> RegisteredSchema:
-    schema = told.get("schema")
+def _registered(fields: Mapping[str, Any], schema_id: int) -> RegisteredSchema:
+    schema = fields.get("schema")
     if not isinstance(schema, str):
         raise RegistryError(f"the schema registry tells no schema for id {schema_id}")
-    references = tuple(map(_reference, told.get("references") or ()))
-    return RegisteredSchema(schema_id, str(told.get("schemaType", "AVRO")), schema, references)
+    references = tuple(map(_reference, fields.get("references") or ()))
+    return RegisteredSchema(schema_id, str(fields.get("schemaType", "AVRO")), schema, references)
 
 
-def _reference(told: object) -> Reference:
-    if not isinstance(told, dict) or not isinstance(told.get("version"), int):
+def _reference(fields: object) -> Reference:
+    if not isinstance(fields, dict) or not isinstance(fields.get("version"), int):
         raise RegistryError("the schema registry tells a reference without a version")
-    return Reference(str(told.get("name")), str(told.get("subject")), told["version"])
+    return Reference(str(fields.get("name")), str(fields.get("subject")), fields["version"])
 
 
-def _number(told: Mapping[str, Any], name: str) -> int:
-    number = told.get(name)
+def _number(fields: Mapping[str, Any], name: str) -> int:
+    number = fields.get(name)
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= _INT32_MAX:
         raise RegistryError(f"the schema registry tells no {name} of the schema")
     return number

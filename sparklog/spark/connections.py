@@ -83,10 +83,10 @@ def query_of_checkpoint(location: str) -> str:
     """
     path = re.sub(r"^file:(//)?(?=/)", "", location)
     try:
-        told = json.loads((Path(path) / "metadata").read_text())
+        fields = json.loads((Path(path) / "metadata").read_text())
     except (OSError, ValueError):
         return ""
-    query = told.get("id") if isinstance(told, dict) else None
+    query = fields.get("id") if isinstance(fields, dict) else None
     return query if isinstance(query, str) else ""
 
 
@@ -111,16 +111,16 @@ def _longest_timeout_ms(settings: ClientSettings) -> int:
     try:
         with Admin.from_settings(settings) as admin:
             brokers = [ConfigResource("broker", str(node.node_id)) for node in admin.describe_cluster().nodes]
-            told = list(admin.describe_resources(brokers).values())
+            settings_of_brokers = list(admin.describe_resources(brokers).values())
     except SparklogError:
         return TIMEOUT_OF_BROKERS_MS  # the principal may lack the permission
     limits = [
         int(entries["transaction.max.timeout.ms"].value or 0)
-        for entries in told
+        for entries in settings_of_brokers
         if "transaction.max.timeout.ms" in entries
     ]
     longest_ms = min((limit for limit in limits if limit > 0), default=TIMEOUT_OF_BROKERS_MS)
-    if all(ROLLS_FORWARD in entries for entries in told):
+    if all(ROLLS_FORWARD in entries for entries in settings_of_brokers):
         return longest_ms - min(ROLL_FORWARD_MS, longest_ms // 2)
     return longest_ms
 

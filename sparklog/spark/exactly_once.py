@@ -261,8 +261,11 @@ _REFUSE: Final[Older] = "refuse"
 
 
 def _transactions(written: Sequence[SinkWritten]) -> list[ProducerIdentity]:
-    told = [message.transaction for message in written if message.transaction is not None]
-    return [ProducerIdentity(name, ProducerId(number), ProducerEpoch(epoch)) for name, number, epoch in told]
+    transactions = [message.transaction for message in written if message.transaction is not None]
+    return [
+        ProducerIdentity(name, ProducerId(number), ProducerEpoch(epoch))
+        for name, number, epoch in transactions
+    ]
 
 
 def _ends(written: Sequence[SinkWritten]) -> dict[str, dict[int, int]]:

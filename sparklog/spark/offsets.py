@@ -132,10 +132,10 @@ def _id_text(topic_id: Uuid) -> str:
 
 def _ids(stored: Mapping[str, object]) -> dict[str, Uuid]:
     ids: dict[str, Uuid] = {}
-    told = stored.get("ids", {})
-    if not isinstance(told, Mapping):
+    result = stored.get("ids", {})
+    if not isinstance(result, Mapping):
         raise OffsetUnreadable(f"the checkpoint holds an offset with a broken 'ids': {stored!r}")
-    for topic, text in told.items():
+    for topic, text in result.items():
         try:
             topic_id = urlsafe_b64decode(str(text) + "==")
         except ValueError:

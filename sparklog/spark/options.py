@@ -413,7 +413,7 @@ class Options:
         is_by_token = "token_mechanism" in values
         settings = client_settings(client, values.get("bootstrap_servers"), is_by_token=is_by_token)
         options = cls(**values, client=settings)  # type: ignore[arg-type]
-        options._check_together()
+        options._check_combinations()
         return options
 
     @property
@@ -445,7 +445,7 @@ class Options:
         """Whether a starting time after the last record of a partition is an error."""
         return self.starting_offsets_by_timestamp_strategy is NoMatch.ERROR
 
-    def _check_together(self) -> None:
+    def _check_combinations(self) -> None:
         """Checks rules between options that hold in every use."""
         named = self.subscriptions
         if len(named) > 1:

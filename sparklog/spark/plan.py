@@ -150,18 +150,18 @@ def losses(
         if tp not in latest:
             found.append(Loss(tp, unread, None, f"{tp} is gone, read up to offset {reached}"))
         elif not current.is_same_topic(now, tp.topic):
-            told = (
+            reason = (
                 f"topic {tp.topic!r} was deleted and recreated; {tp} was read up to offset {reached} before"
             )
-            found.append(Loss(tp, unread, log_start[tp], told))
+            found.append(Loss(tp, unread, log_start[tp], reason))
         elif latest[tp] < reached:
-            told = f"{tp} ends at offset {latest[tp]}, but was read up to offset {reached}"
-            found.append(Loss(tp, unread, log_start[tp], told))
+            reason = f"{tp} ends at offset {latest[tp]}, but was read up to offset {reached}"
+            found.append(Loss(tp, unread, log_start[tp], reason))
         elif reached < log_start.get(tp, reached):
-            told = (
+            reason = (
                 f"{tp}: offsets {reached} to {log_start[tp] - 1} are gone, the log starts at {log_start[tp]}"
             )
-            found.append(Loss(tp, log_start[tp] - reached, log_start[tp], told))
+            found.append(Loss(tp, log_start[tp] - reached, log_start[tp], reason))
     return found
 
 
@@ -256,15 +256,15 @@ def _together(
 ) -> list[tuple[OffsetRange, ...]]:
     """Tasks of one range each, or of consecutive ranges estimated below `tiny_bytes` together."""
     dealt: list[list[OffsetRange]] = []
-    held = float(tiny_bytes)
+    gathered = float(tiny_bytes)
     for r in ranges:
         size = len(r) * per_offset(r.partition)
-        if held + size < tiny_bytes:
+        if gathered + size < tiny_bytes:
             dealt[-1].append(r)
-            held += size
+            gathered += size
         else:
             dealt.append([r])
-            held = size
+            gathered = size
     return [tuple(task) for task in dealt]
 
 

@@ -175,16 +175,16 @@ def _by_partition(
 ) -> tuple[Mapping[TopicPartition, int], Mapping[str, int]]:
     partitions: dict[TopicPartition, int] = {}
     topics: dict[str, int] = {}
-    for topic, told in json_object(value, example).items():
-        if isinstance(told, dict):
-            for number, one in told.items():
+    for topic, given in json_object(value, example).items():
+        if isinstance(given, dict):
+            for number, one in given.items():
                 partitions[TopicPartition(topic, _partition_number(number, topic))] = parse(
                     one, f"{topic}-{number}"
                 )
-        elif isinstance(told, list):
+        elif isinstance(given, list):
             raise ValueError(f"must be {example}")
         else:
-            topics[topic] = parse(told, topic)
+            topics[topic] = parse(given, topic)
     return partitions, topics
 
 
@@ -298,8 +298,8 @@ def resolve(
             return {tp: Offset(max(earliest[tp], end - back)) for tp, end in latest.items()}
         case ByOffset():
             named = {EARLIEST_OFFSET: earliest, LATEST_OFFSET: latest}
-            told = _for_each(where, latest, option)
-            return {tp: named[offset][tp] if offset < 0 else Offset(offset) for tp, offset in told.items()}
+            given = _for_each(where, latest, option)
+            return {tp: named[offset][tp] if offset < 0 else Offset(offset) for tp, offset in given.items()}
         case _:
             or_latest = isinstance(where, Ago) or (isinstance(where, AtTime) and where.or_latest)
             assert at_time is not None
@@ -317,11 +317,11 @@ def _for_each(
 ) -> dict[TopicPartition, int]:
     """The value of each partition, its own or that of its topic."""
     known_topics = {tp.topic for tp in partitions}
-    told = {tp: where.topics[tp.topic] for tp in partitions if tp.topic in where.topics} | dict(
+    given = {tp: where.topics[tp.topic] for tp in partitions if tp.topic in where.topics} | dict(
         where.partitions
     )
-    missing = [str(tp) for tp in sorted(partitions.keys() - told.keys())]
-    unknown = [str(tp) for tp in sorted(told.keys() - partitions.keys())] + sorted(
+    missing = [str(tp) for tp in sorted(partitions.keys() - given.keys())]
+    unknown = [str(tp) for tp in sorted(given.keys() - partitions.keys())] + sorted(
         where.topics.keys() - known_topics
     )
     if missing or unknown:
@@ -331,4 +331,4 @@ def _for_each(
             f"{', '.join(missing) or 'none'};"
             f" not among those read: {', '.join(unknown) or 'none'}"
         )
-    return {tp: told[tp] for tp in sorted(told)}
+    return {tp: given[tp] for tp in sorted(given)}

@@ -193,10 +193,10 @@ class StreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvailableNow
             if start[tp] > latest[tp]
         ]
         if beyond:
-            told = f"option {options.start_option!r} lies beyond the end of the log: {'; '.join(beyond)}"
+            reason = f"option {options.start_option!r} lies beyond the end of the log: {'; '.join(beyond)}"
             if options.data_loss is WhenLost.FAIL:
-                raise SettingsError(told)
-            warnings.warn(f"{told}; reading starts at the end", stacklevel=2)
+                raise SettingsError(reason)
+            warnings.warn(f"{reason}; reading starts at the end", stacklevel=2)
             start = {tp: min(offset, latest[tp]) for tp, offset in start.items()}
         return StreamOffset.beginning(start, now.ids)
 

@@ -53,7 +53,7 @@ class StreamTopics:
         self._sizes = SizeEstimates()
         self._were_deleted: dict[tuple[str, Uuid], bool] = {}
         """The answers about topics that the last look left out, by name and id."""
-        self._told_hidden: Set[str] = frozenset()
+        self._reported_hidden: Set[str] = frozenset()
 
     def freeze(self) -> None:
         """Fixes the topics and their ends at their current values."""
@@ -163,13 +163,13 @@ class StreamTopics:
         asked = {topic: current.ids.get(topic, ZERO_UUID) for topic in absent}
         gone = self._asked_deleted(asked)
         hidden = asked.keys() - gone
-        if untold := sorted(hidden - self._told_hidden):
+        if unreported := sorted(hidden - self._reported_hidden):
             warnings.warn(
-                f"{_named(untold)} cannot be seen, and was not deleted: the query keeps its position and "
+                f"{_named(unreported)} cannot be seen, and was not deleted: the query keeps its position and "
                 f"reads on once the principal may describe it and the subscription selects it",
                 stacklevel=2,
             )
-        self._told_hidden = hidden
+        self._reported_hidden = hidden
         return gone
 
     def _asked_deleted(self, asked: Mapping[str, Uuid]) -> set[str]:

@@ -179,8 +179,8 @@ class RecordMaker:
         """The limits of the topic, fetched once per task."""
         limits = self._topics.get(topic)
         if limits is None:
-            count, told = self._writer.partition_count(topic), self._writer.message_bytes_max(topic)
-            limits = self._topics[topic] = TopicLimits(count, _INT_MAX if told is None else told)
+            count, bytes_max = self._writer.partition_count(topic), self._writer.message_bytes_max(topic)
+            limits = self._topics[topic] = TopicLimits(count, _INT_MAX if bytes_max is None else bytes_max)
             self._sticky[topic] = self._first_partition % count
         return limits
 

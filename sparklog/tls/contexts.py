@@ -63,7 +63,7 @@ def _context(side: int, keys: TlsKeys, material: Material) -> ssl.SSLContext:
                 # A text, since OpenSSL would otherwise ask for it on the terminal.
                 context.load_cert_chain(path, password=material.password)
             except (ssl.SSLError, ValueError) as error:
-                raise SettingsError(_told(error)) from None
+                raise SettingsError(_reason(error)) from None
     try:
         if material.trusted is not None:
             context.load_verify_locations(cadata=material.trusted)
@@ -78,7 +78,7 @@ def _context(side: int, keys: TlsKeys, material: Material) -> ssl.SSLContext:
     return context
 
 
-def _told(error: ssl.SSLError | ValueError) -> str:
+def _reason(error: ssl.SSLError | ValueError) -> str:
     reason = getattr(error, "reason", None) or str(error)
     if reason == "KEY_VALUES_MISMATCH":
         return "the private key is not that of the first certificate in the key store"

@@ -23,8 +23,8 @@ from sparklog.client.exactly_once.decisions import (
     is_readable,
     is_sink_name,
     key_of,
-    key_told,
     names,
+    parse_key,
     partition_of,
     prefix_of,
     sink_name,
@@ -175,14 +175,14 @@ def test_other_ids_are_of_no_sink(name: str) -> None:
 
 @given(st.none() | st.binary(max_size=60))
 def test_a_key_is_of_a_sink_only_if_a_sink_wrote_it(key: bytes | None) -> None:
-    told = key_told(key)
+    told = parse_key(key)
     if told is not None:
         assert key == key_of(*told)
 
 
 @given(IDENTITIES, st.sampled_from(About))
 def test_a_key_tells_its_sink_and_what_it_is_about(identity: str, about: About) -> None:
-    assert key_told(key_of(sink_name(identity), about)) == (sink_name(identity), about)
+    assert parse_key(key_of(sink_name(identity), about)) == (sink_name(identity), about)
 
 
 @given(IDENTITIES, st.integers(0, 100))

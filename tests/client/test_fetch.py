@@ -352,7 +352,7 @@ def test_a_partition_held_back_asks_nothing_until_it_is_sought_or_reset() -> Non
     machine, _ = fetcher(auto_offset_reset="earliest")
     machine.hold(T0)
     assert machine.errands(START, everyone) == []
-    assert machine.held() == (T0,)
+    assert machine.awaiting_committed() == (T0,)
     machine.reset(T0)
     assert isinstance(only(machine).request, ListOffsetsRequest)
 
@@ -361,7 +361,7 @@ def test_a_partition_with_a_position_is_not_held_back() -> None:
     machine, _ = fetcher()
     machine.seek(T0, 5)
     machine.hold(T0)
-    assert machine.held() == ()
+    assert machine.awaiting_committed() == ()
     assert isinstance(only(machine).request, FetchRequest)
 
 

@@ -174,7 +174,7 @@ class TransactionWorld:
     # -- commands
 
     def _version(self, level: str) -> None:
-        self._cluster.features_told({"transaction.version": int(level)}, 1)
+        self._cluster.features_received({"transaction.version": int(level)}, 1)
 
     def _init(self) -> None:
         self._waiting.append(self.transaction.init())

@@ -69,28 +69,30 @@ def _from_json(text: str) -> pa.DataType:
         raise ValueError(f"not a Spark schema in JSON ({type(error).__name__}: {error})") from error
 
 
-def _of_json(told: Any, depth: int) -> pa.DataType:
+def _of_json(parsed: Any, depth: int) -> pa.DataType:
     """A type as Spark writes it: a word, or an object whose `type` is struct, array or map."""
     if depth > DEPTH_MAX:
         raise ValueError(f"types are nested deeper than {DEPTH_MAX}")
-    if isinstance(told, str):
-        return parse_schema(told) if depth == 0 else _one_type(told)
-    match told["type"]:
+    if isinstance(parsed, str):
+        return parse_schema(parsed) if depth == 0 else _one_type(parsed)
+    match parsed["type"]:
         case "struct":
-            return pa.struct([_field_of_json(field, depth + 1) for field in told["fields"]])
+            return pa.struct([_field_of_json(field, depth + 1) for field in parsed["fields"]])
         case "array":
-            element = _of_json(told["elementType"], depth + 1)
-            return array_of(element, nullable=bool(told["containsNull"]))
+            element = _of_json(parsed["elementType"], depth + 1)
+            return array_of(element, nullable=bool(parsed["containsNull"]))
         case "map":
-            key, value = _of_json(told["keyType"], depth + 1), _of_json(told["valueType"], depth + 1)
-            return map_of(key, value, nullable=bool(told["valueContainsNull"]))
-    raise ValueError(f"{str(told['type'])[:60]!r} is not a type")
+            key, value = _of_json(parsed["keyType"], depth + 1), _of_json(parsed["valueType"], depth + 1)
+            return map_of(key, value, nullable=bool(parsed["valueContainsNull"]))
+    raise ValueError(f"{str(parsed['type'])[:60]!r} is not a type")
 
 
-def _field_of_json(told: Any, depth: int) -> pa.Field:
-    if not isinstance(told["name"], str):
-        raise TypeError(f"{str(told['name'])[:60]!r} is not the name of a column")
-    return pa.field(told["name"], _of_json(told["type"], depth), nullable=bool(told.get("nullable", True)))
+def _field_of_json(parsed: Any, depth: int) -> pa.Field:
+    if not isinstance(parsed["name"], str):
+        raise TypeError(f"{str(parsed['name'])[:60]!r} is not the name of a column")
+    return pa.field(
+        parsed["name"], _of_json(parsed["type"], depth), nullable=bool(parsed.get("nullable", True))
+    )
 
 
 def _one_type(word: str) -> pa.DataType:

@@ -192,10 +192,10 @@ def _settle_each(
     items: Sequence[K], errors: Iterable[BrokerError | None], results: Sequence[V]
 ) -> dict[K, V]:
     """The results by item; raises ItemsFailed. The broker answers in the order of the request."""
-    told = list(zip(items, errors, results, strict=True))
+    outcomes = list(zip(items, errors, results, strict=True))
     return settle(
-        {item: result for item, error, result in told if error is None},
-        {item: error for item, error, _ in told if error is not None},
+        {item: result for item, error, result in outcomes if error is None},
+        {item: error for item, error, _ in outcomes if error is not None},
     )
 
 

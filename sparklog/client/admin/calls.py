@@ -328,17 +328,17 @@ class Caller:
                     raise
                 self.pause(deadline)
                 continue
-            told: dict[str, V | BrokerError] = {**strays}
+            outcomes: dict[str, V | BrokerError] = {**strays}
             for node in self._as_they_connect(homes, deadline):
                 try:
-                    told |= ask(node, homes[node])
+                    outcomes |= ask(node, homes[node])
                 except BrokerGone:
                     continue  # nothing was sent
                 except (ConnectionFailed, RequestTimeout):
                     is_given_up = self._is_given_up(node)
                     if not is_given_up and now_us() < deadline:
                         continue
-                    if not is_given_up and not results and not told:
+                    if not is_given_up and not results and not outcomes:
                         raise
                     for group in homes[node]:
                         errors[group] = BrokerError(
@@ -346,7 +346,7 @@ class Caller:
                             f"{self.name_of(node)}, the coordinator of {group!r}, does not answer",
                         )
             is_late = now_us() >= deadline
-            for group, answer in told.items():
+            for group, answer in outcomes.items():
                 if not isinstance(answer, BrokerError):
                     results[group] = answer
                 elif is_late or not is_passing(answer.code):

@@ -112,8 +112,8 @@ def describe_quorum(caller: Caller) -> Quorum:
         caller.deadline(),
         lambda reply: [reply.error_code, *(p.error_code for topic in reply.topics for p in topic.partitions)],
     )
-    told = next((partition for topic in reply.topics for partition in topic.partitions), None)
-    if told is None:
+    metadata_partition = next((partition for topic in reply.topics for partition in topic.partitions), None)
+    if metadata_partition is None:
         raise BrokerError(
             ErrorCode.UNKNOWN_SERVER_ERROR,
             "the broker answered DescribeQuorum without the metadata partition",
@@ -131,11 +131,11 @@ def describe_quorum(caller: Caller) -> Quorum:
         )
 
     return Quorum(
-        NodeId(told.leader_id),
-        LeaderEpoch(told.leader_epoch),
-        Offset(told.high_watermark),
-        replicas(told.current_voters),
-        replicas(told.observers),
+        NodeId(metadata_partition.leader_id),
+        LeaderEpoch(metadata_partition.leader_epoch),
+        Offset(metadata_partition.high_watermark),
+        replicas(metadata_partition.current_voters),
+        replicas(metadata_partition.observers),
         tuple(
             QuorumEndpoint(NodeId(node.node_id), at.name, at.host, at.port)
             for node in reply.nodes
@@ -150,8 +150,10 @@ def describe_features(caller: Caller) -> dict[str, Feature]:
 
     request = ApiVersionsRequest(client_software_name="sparklog", client_software_version="0")
     reply = caller.ask(request, ApiVersionsResponse, caller.deadline(), lambda reply: [reply.error_code])
-    finalized = {told.name: told.max_version_level for told in reply.finalized_features}
-    supported = {told.name: (told.min_version, told.max_version) for told in reply.supported_features}
+    finalized = {feature.name: feature.max_version_level for feature in reply.finalized_features}
+    supported = {
+        feature.name: (feature.min_version, feature.max_version) for feature in reply.supported_features
+    }
     return {
         name: Feature(name, *supported.get(name, (0, 0)), finalized.get(name, 0))
         for name in sorted(supported.keys() | finalized.keys())
@@ -174,13 +176,13 @@ def update_features(
     request = UpdateFeaturesRequest(caller.settings.request_timeout_ms, updates, validate_only=validate_only)
     reply = caller.call(request, UpdateFeaturesResponse, caller.deadline())
     raise_for(reply.error_code, "features " + ", ".join(levels), reply.error_message)
-    told = {
+    results = {
         result.feature: refusal(result.error_code, f"feature {result.feature!r}", result.error_message)
         for result in reply.results
     }
     settle(
-        {name: None for name, error in told.items() if error is None},
-        {n: error for n, error in told.items() if error is not None},
+        {name: None for name, error in results.items() if error is None},
+        {n: error for n, error in results.items() if error is not None},
     )
 
 
@@ -214,9 +216,9 @@ def elect_leaders(
     raise_for(reply.error_code, "the election")
     elected: dict[TopicPartition, bool] = {}
     errors: dict[TopicPartition, BrokerError] = {}
-    for told in reply.replica_election_results:
-        for result in told.partition_result:
-            partition = TopicPartition(told.topic, result.partition_id)
+    for answer in reply.replica_election_results:
+        for result in answer.partition_result:
+            partition = TopicPartition(answer.topic, result.partition_id)
             error = refusal(result.error_code, str(partition), result.error_message)
             if error is None or error.code is ErrorCode.ELECTION_NOT_NEEDED:
                 elected[partition] = error is None
@@ -248,14 +250,14 @@ def alter_reassignments(
     )
     reply = caller.call(request, AlterPartitionReassignmentsResponse, caller.deadline())
     raise_for(reply.error_code, "reassignments", reply.error_message)
-    told = {
+    results = {
         (at := TopicPartition(topic.name, p.partition_index)): refusal(p.error_code, str(at), p.error_message)
         for topic in reply.responses
         for p in topic.partitions
     }
     settle(
-        {at: None for at, error in told.items() if error is None},
-        {at: error for at, error in told.items() if error is not None},
+        {at: None for at, error in results.items() if error is None},
+        {at: error for at, error in results.items() if error is not None},
     )
 
 

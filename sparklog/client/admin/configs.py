@@ -134,11 +134,11 @@ def describe_configs(
         )
         target = None if node is None else caller.require(node, deadline)
         reply = caller.ask(request, DescribeConfigsResponse, deadline, lambda _: (), node=target)
-        for told in reply.results:
-            resource = ConfigResource(_TYPE_NAMES.get(told.resource_type, "topic"), told.resource_name)
-            error = refusal(told.error_code, str(resource), told.error_message)
+        for result in reply.results:
+            resource = ConfigResource(_TYPE_NAMES.get(result.resource_type, "topic"), result.resource_name)
+            error = refusal(result.error_code, str(resource), result.error_message)
             if error is None:
-                described[resource] = {entry.name: _entry(entry) for entry in told.configs}
+                described[resource] = {entry.name: _entry(entry) for entry in result.configs}
             else:
                 errors[resource] = error
     return settle(described, errors)
@@ -175,9 +175,9 @@ def alter_configs(
         )
         # A broker's own settings can be validated only by that broker, which has its configuration file.
         target = None if node is None else caller.require(node, deadline)
-        for told in caller.call(request, IncrementalAlterConfigsResponse, deadline, node=target).responses:
-            resource = ConfigResource(_TYPE_NAMES.get(told.resource_type, "topic"), told.resource_name)
-            error = refusal(told.error_code, str(resource), told.error_message)
+        for result in caller.call(request, IncrementalAlterConfigsResponse, deadline, node=target).responses:
+            resource = ConfigResource(_TYPE_NAMES.get(result.resource_type, "topic"), result.resource_name)
+            error = refusal(result.error_code, str(resource), result.error_message)
             if error is None:
                 done[resource] = None
             else:
@@ -218,19 +218,21 @@ def _by_broker(resources: Iterable[ConfigResource]) -> dict[int | None, list[Con
     return homes
 
 
-def _entry(told: "DescribeConfigsResourceResult") -> ConfigEntry:
+def _entry(config: "DescribeConfigsResourceResult") -> ConfigEntry:
     return ConfigEntry(
-        told.name,
-        None if told.is_sensitive else told.value,
-        CONFIG_SOURCES.get(told.config_source, "UNKNOWN"),
-        told.read_only,
-        told.is_sensitive,
-        CONFIG_TYPES.get(told.config_type, "UNKNOWN"),
-        told.documentation or None,
+        config.name,
+        None if config.is_sensitive else config.value,
+        CONFIG_SOURCES.get(config.config_source, "UNKNOWN"),
+        config.read_only,
+        config.is_sensitive,
+        CONFIG_TYPES.get(config.config_type, "UNKNOWN"),
+        config.documentation or None,
         tuple(
             ConfigSynonym(
-                one.name, None if told.is_sensitive else one.value, CONFIG_SOURCES.get(one.source, "UNKNOWN")
+                one.name,
+                None if config.is_sensitive else one.value,
+                CONFIG_SOURCES.get(one.source, "UNKNOWN"),
             )
-            for one in told.synonyms
+            for one in config.synonyms
         ),
     )

@@ -84,9 +84,9 @@ def describe_credentials(caller: Caller, users: Iterable[str] | None) -> dict[st
             errors[one.user] = error
             continue
         found[one.user] = {
-            _NAMES[told.mechanism]: told.iterations
-            for told in one.credential_infos
-            if told.mechanism in _NAMES
+            _NAMES[credential.mechanism]: credential.iterations
+            for credential in one.credential_infos
+            if credential.mechanism in _NAMES
         }
     return settle(found, errors)
 

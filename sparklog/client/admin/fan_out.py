@@ -56,11 +56,11 @@ def of_brokers(
     while survey.is_open:
         for node, answer in survey.turn():
             assert isinstance(answer, reply)
-            told = [code_of(code) for code in codes(answer) if code]
-            if told and all(map(is_passing, told)) and survey.repeat(node):
+            errors_of_node = [code_of(code) for code in codes(answer) if code]
+            if errors_of_node and all(map(is_passing, errors_of_node)) and survey.repeat(node):
                 continue
-            if told:
-                survey.fail(node, BrokerError(told[0], f"broker {node}"))
+            if errors_of_node:
+                survey.fail(node, BrokerError(errors_of_node[0], f"broker {node}"))
             else:
                 replies[node] = answer
     errors = survey.errors
@@ -95,7 +95,7 @@ def of_coordinating_brokers(
         if not left:
             break
         caller.pause(deadline)
-    partitions = [one for told in metadata.topics if told.name == topic for one in told.partitions]
+    partitions = [one for t in metadata.topics if t.name == topic for one in t.partitions]
     offline = sum(one.leader_id < 0 for one in partitions)
     named: dict[NodeId | str, BrokerError] = dict(errors.items())
     if offline:

@@ -92,8 +92,10 @@ def list_groups(caller: Caller, *, states: Iterable[str], types: Iterable[str]) 
     )
     found = {
         node: [
-            GroupListing(told.group_id, told.group_type.capitalize(), told.group_state, told.protocol_type)
-            for told in reply.groups
+            GroupListing(
+                group.group_id, group.group_type.capitalize(), group.group_state, group.protocol_type
+            )
+            for group in reply.groups
         ]
         for node, reply in replies.items()
     }
@@ -117,7 +119,7 @@ def _describe(
     )
     from sparklog.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 
-    told: dict[str, GroupDescription | BrokerError] = {}
+    results: dict[str, GroupDescription | BrokerError] = {}
     try:
         modern = caller.call(
             ConsumerGroupDescribeRequest(group_ids=groups), ConsumerGroupDescribeResponse, deadline, node=node
@@ -126,10 +128,10 @@ def _describe(
         modern = []
     for group in modern:
         if group.error_code not in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
-            told[group.group_id] = refusal(
+            results[group.group_id] = refusal(
                 group.error_code, f"group {group.group_id!r}", group.error_message
             ) or _modern(group, node)
-    left = [group for group in groups if group not in told]
+    left = [group for group in groups if group not in results]
     if left:
         for classic in caller.call(
             DescribeGroupsRequest(groups=left), DescribeGroupsResponse, deadline, node=node
@@ -138,10 +140,10 @@ def _describe(
             code = classic.error_code or (
                 ErrorCode.GROUP_ID_NOT_FOUND if classic.group_state == "Dead" else 0
             )
-            told[classic.group_id] = refusal(
+            results[classic.group_id] = refusal(
                 code, f"group {classic.group_id!r}", classic.error_message
             ) or _classic(classic, node)
-    return told
+    return results
 
 
 def _modern(group: "ModernGroup", node: NodeId) -> GroupDescription:
@@ -181,12 +183,14 @@ def _classic(group: "ClassicGroup", node: NodeId) -> GroupDescription:
         assigned: tuple[TopicPartition, ...] = ()
         if group.protocol_type == "consumer" and member.member_assignment:
             try:
-                told = decode_prefixed(
+                decoded = decode_prefixed(
                     ConsumerProtocolAssignment, member.member_assignment
                 ).assigned_partitions
                 assigned = tuple(
                     sorted(
-                        TopicPartition(topic.topic, number) for topic in told for number in topic.partitions
+                        TopicPartition(topic.topic, number)
+                        for topic in decoded
+                        for number in topic.partitions
                     )
                 )
             except DecodeError:
@@ -228,7 +232,8 @@ def delete_groups(caller: Caller, groups: Iterable[str]) -> None:
             DeleteGroupsRequest(groups_names=own), DeleteGroupsResponse, deadline, node=node
         ).results
         return {
-            told.group_id: refusal(told.error_code, f"group {told.group_id!r}") or True for told in results
+            result.group_id: refusal(result.error_code, f"group {result.group_id!r}") or True
+            for result in results
         }
 
     caller.of_coordinators(groups, delete, deadline)
@@ -286,10 +291,10 @@ def _fetched(
     ]
     try:
         request = OffsetFetchRequest(groups=asked, require_stable=require_stable)
-        told = caller.call(
+        fetched = caller.call(
             request, OffsetFetchResponse, deadline, node=node, version_max=_NAMED_TOPICS_UNTIL
         ).groups
-        return {group.group_id: _offsets(group, group.topics) for group in told}
+        return {group.group_id: _offsets(group, group.topics) for group in fetched}
     except UnsupportedByBroker:
         # One group at a time before v8.
         found: dict[str, dict[TopicPartition, GroupOffset] | BrokerError] = {}
@@ -315,14 +320,14 @@ def _offsets(
     error = refusal(group.error_code, f"group {group.group_id!r}")
     found: dict[TopicPartition, GroupOffset] = {}
     for topic in topics:
-        for told in topic.partitions:
-            partition = TopicPartition(topic.name, told.partition_index)
-            error = error or refusal(told.error_code, f"group {group.group_id!r}, {partition}")
-            if told.committed_offset >= 0:
+        for result in topic.partitions:
+            partition = TopicPartition(topic.name, result.partition_index)
+            error = error or refusal(result.error_code, f"group {group.group_id!r}, {partition}")
+            if result.committed_offset >= 0:
                 found[partition] = GroupOffset(
-                    Offset(told.committed_offset),
-                    LeaderEpoch(told.committed_leader_epoch),
-                    told.metadata or "",
+                    Offset(result.committed_offset),
+                    LeaderEpoch(result.committed_leader_epoch),
+                    result.metadata or "",
                 )
     return error or {partition: found[partition] for partition in sorted(found)}
 
@@ -411,9 +416,9 @@ def remove_members(
         reply = caller.call(
             LeaveGroupRequest(group_id=group, members=leaving), LeaveGroupResponse, deadline, node=node
         )
-        for told in reply.members:
-            name = told.group_instance_id or told.member_id
-            left[name] = refusal(told.error_code, f"member {name!r} of group {group!r}")
+        for result in reply.members:
+            name = result.group_instance_id or result.member_id
+            left[name] = refusal(result.error_code, f"member {name!r} of group {group!r}")
         return {group: refusal(reply.error_code, f"group {group!r}") or True}
 
     if leaving:

@@ -81,7 +81,7 @@ def offsets_at(
 
     def asked(position: int) -> "dict[TopicPartition, int]":
         listed = cluster.list_offsets(dict.fromkeys(partitions, position), isolation_level=isolation_level)
-        return {partition: told.offset for partition, told in listed.items()}
+        return {partition: listed_offset.offset for partition, listed_offset in listed.items()}
 
     if at.kind == "earliest":
         return asked(EARLIEST)

@@ -96,11 +96,11 @@ def alter_quotas(
     reply = caller.call(
         AlterClientQuotasRequest(entries, validate_only), AlterClientQuotasResponse, caller.deadline()
     )
-    told = {}
+    results = {}
     for entry in reply.entries:
         entity = QuotaEntity(tuple(sorted((part.entity_type, part.entity_name) for part in entry.entity)))
-        told[entity] = refusal(entry.error_code, str(entity), entry.error_message)
+        results[entity] = refusal(entry.error_code, str(entity), entry.error_message)
     settle(
-        {one: None for one, error in told.items() if error is None},
-        {one: error for one, error in told.items() if error is not None},
+        {one: None for one, error in results.items() if error is None},
+        {one: error for one, error in results.items() if error is not None},
     )

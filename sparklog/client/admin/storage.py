@@ -70,19 +70,19 @@ def describe_log_dirs(
         described[node] = tuple(
             LogDir(
                 node,
-                told.log_dir,
-                refusal(told.error_code, f"log directory {told.log_dir} of broker {node}"),
-                told.total_bytes,
-                told.usable_bytes,
+                result.log_dir,
+                refusal(result.error_code, f"log directory {result.log_dir} of broker {node}"),
+                result.total_bytes,
+                result.usable_bytes,
                 {
                     TopicPartition(topic.name, p.partition_index): ReplicaSize(
                         p.partition_size, p.offset_lag, p.is_future_key
                     )
-                    for topic in sorted(told.topics, key=lambda topic: topic.name)
+                    for topic in sorted(result.topics, key=lambda topic: topic.name)
                     for p in sorted(topic.partitions, key=lambda partition: partition.partition_index)
                 },
             )
-            for told in sorted(reply.results, key=lambda told: told.log_dir)
+            for result in sorted(reply.results, key=lambda result: result.log_dir)
         )
     return settle(described, errors)
 
@@ -106,7 +106,7 @@ def alter_replica_log_dirs(caller: Caller, node: int, moves: Mapping[TopicPartit
     )
     deadline = caller.deadline()
     reply = caller.call(request, AlterReplicaLogDirsResponse, deadline, node=caller.require(node, deadline))
-    told = {
+    results = {
         (at := TopicPartition(topic.topic_name, p.partition_index)): refusal(
             p.error_code, f"{at} to {moves.get(at)}"
         )
@@ -114,8 +114,8 @@ def alter_replica_log_dirs(caller: Caller, node: int, moves: Mapping[TopicPartit
         for p in topic.partitions
     }
     settle(
-        {at: None for at, error in told.items() if error is None},
-        {at: error for at, error in told.items() if error is not None},
+        {at: None for at, error in results.items() if error is None},
+        {at: error for at, error in results.items() if error is not None},
     )
 
 
@@ -132,11 +132,11 @@ def describe_producers(
     while left := [partition for partition in wanted if partition not in results and partition not in errors]:
         for node, own in _leaders(caller, left).items():
             try:
-                told = _producers(caller, node, own, deadline)
+                producers = _producers(caller, node, own, deadline)
             except (ConnectionFailed, RequestTimeout):
                 caller.pause(deadline)
                 continue
-            for partition, answer in told.items():
+            for partition, answer in producers.items():
                 if not isinstance(answer, BrokerError):
                     results[partition] = answer
                 elif not answer.is_retriable or answer.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -178,7 +178,7 @@ def _producers(
         DescribeProducersRequest(list(topics.values())), DescribeProducersResponse, deadline, node=node
     )
     return {
-        (at := TopicPartition(told.name, p.partition_index)): refusal(p.error_code, str(at), p.error_message)
+        (at := TopicPartition(t.name, p.partition_index)): refusal(p.error_code, str(at), p.error_message)
         or tuple(
             ActiveProducer(
                 ProducerId(one.producer_id),
@@ -190,6 +190,6 @@ def _producers(
             )
             for one in p.active_producers
         )
-        for told in reply.topics
-        for p in told.partitions
+        for t in reply.topics
+        for p in t.partitions
     }

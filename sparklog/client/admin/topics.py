@@ -111,14 +111,14 @@ def create_topics(
     )
     created: dict[str, CreatedTopic] = {}
     errors: dict[str, BrokerError] = {}
-    for told in caller.call(request, CreateTopicsResponse, deadline).topics:
-        error = refusal(told.error_code, f"topic {told.name!r}", told.error_message)
+    for result in caller.call(request, CreateTopicsResponse, deadline).topics:
+        error = refusal(result.error_code, f"topic {result.name!r}", result.error_message)
         if error is None:
-            created[told.name] = CreatedTopic(
-                told.name, Uuid(told.topic_id), told.num_partitions, told.replication_factor
+            created[result.name] = CreatedTopic(
+                result.name, Uuid(result.topic_id), result.num_partitions, result.replication_factor
             )
         else:
-            errors[told.name] = error
+            errors[result.name] = error
     if created and not validate_only:
         _wait_for_leaders(caller, list(created), deadline)
     return settle(created, errors)
@@ -145,11 +145,11 @@ def delete_topics(caller: Caller, names: list[str]) -> None:
             DeleteTopicsResponse,
             caller.deadline(),
         )
-    told = {
+    results = {
         str(result.name): refusal(result.error_code, f"topic {result.name!r}", result.error_message)
         for result in reply.responses
     }
-    settle(*_parted(told))
+    settle(*_parted(results))
 
 
 def create_partitions(
@@ -180,7 +180,10 @@ def create_partitions(
     deadline = caller.deadline()
     results = caller.call(request, CreatePartitionsResponse, deadline).results
     done, errors = _parted(
-        {told.name: refusal(told.error_code, f"topic {told.name!r}", told.error_message) for told in results}
+        {
+            result.name: refusal(result.error_code, f"topic {result.name!r}", result.error_message)
+            for result in results
+        }
     )
     while done and not validate_only:
         topics = topics_by_name(caller, list(done), deadline)
@@ -230,12 +233,14 @@ def delete_records(caller: Caller, before: Mapping[TopicPartition, int]) -> dict
     """See Admin.delete_records."""
     from sparklog.client import offsets
 
-    told = offsets.delete_records(caller.network, before, deadline=caller.deadline())
-    errors = {partition: result for partition in before if isinstance(result := told[partition], BrokerError)}
+    log_starts = offsets.delete_records(caller.network, before, deadline=caller.deadline())
+    errors = {
+        partition: result for partition in before if isinstance(result := log_starts[partition], BrokerError)
+    }
     begins = {
         partition: Offset(result)
         for partition in before
-        if not isinstance(result := told[partition], BrokerError)
+        if not isinstance(result := log_starts[partition], BrokerError)
     }
     return settle(begins, errors)
 
@@ -340,10 +345,10 @@ def _pages(caller: Caller, names: list[str], deadline: Micros) -> dict[str, Topi
             deadline,
             lambda reply: [t.error_code for t in reply.topics if t.error_code not in _NAMED],
         )
-        for told in reply.topics:
-            if told.name is None or not _exists(told.name, told.error_code):
+        for topic in reply.topics:
+            if topic.name is None or not _exists(topic.name, topic.error_code):
                 continue
-            known = topics[told.name].partitions if told.name in topics else ()
+            known = topics[topic.name].partitions if topic.name in topics else ()
             page = tuple(
                 Partition(
                     p.partition_index,
@@ -360,9 +365,9 @@ def _pages(caller: Caller, names: list[str], deadline: Micros) -> dict[str, Topi
                         ),
                     ),
                 )
-                for p in told.partitions
+                for p in topic.partitions
             )
-            topics[told.name] = Topic(told.name, Uuid(told.topic_id), told.is_internal, known + page)
+            topics[topic.name] = Topic(topic.name, Uuid(topic.topic_id), topic.is_internal, known + page)
         following = reply.next_cursor
         if following is None:
             return topics
@@ -406,10 +411,10 @@ def _creatable(topic: NewTopic) -> "CreatableTopic":
     )
 
 
-def _parted(told: "dict[str, BrokerError | None]") -> tuple[dict[str, None], dict[str, BrokerError]]:
+def _parted(results: "dict[str, BrokerError | None]") -> tuple[dict[str, None], dict[str, BrokerError]]:
     """The results of the items that succeeded, and the errors of those that failed."""
-    return {item: None for item, error in told.items() if error is None}, {
-        i: error for i, error in told.items() if error is not None
+    return {item: None for item, error in results.items() if error is None}, {
+        i: error for i, error in results.items() if error is not None
     }
 
 

@@ -106,10 +106,13 @@ def list_transactions(
     found = {
         node: [
             TransactionListing(
-                told.transactional_id, ProducerId(told.producer_id), told.transaction_state, node
+                transaction.transactional_id,
+                ProducerId(transaction.producer_id),
+                transaction.transaction_state,
+                node,
             )
-            for told in reply.transaction_states
-            if told.transactional_id.startswith(prefix)
+            for transaction in reply.transaction_states
+            if transaction.transactional_id.startswith(prefix)
         ]
         for node, reply in replies.items()
     }
@@ -134,24 +137,26 @@ def describe_transactions(
             DescribeTransactionsRequest(names), DescribeTransactionsResponse, deadline, node=node
         )
         return {
-            told.transactional_id: refusal(told.error_code, f"transactional id {told.transactional_id!r}")
+            transaction.transactional_id: refusal(
+                transaction.error_code, f"transactional id {transaction.transactional_id!r}"
+            )
             or TransactionDescription(
-                told.transactional_id,
+                transaction.transactional_id,
                 node,
-                told.transaction_state,
-                ProducerId(told.producer_id),
-                ProducerEpoch(told.producer_epoch),
-                told.transaction_timeout_ms,
-                told.transaction_start_time_ms,
+                transaction.transaction_state,
+                ProducerId(transaction.producer_id),
+                ProducerEpoch(transaction.producer_epoch),
+                transaction.transaction_timeout_ms,
+                transaction.transaction_start_time_ms,
                 tuple(
                     sorted(
                         TopicPartition(topic.topic, number)
-                        for topic in told.topics
+                        for topic in transaction.topics
                         for number in topic.partitions
                     )
                 ),
             )
-            for told in reply.transaction_states
+            for transaction in reply.transaction_states
         }
 
     return caller.of_coordinators(transactional_ids, describe, deadline, key_type=TRANSACTION_KEY)
@@ -169,7 +174,7 @@ def fence_producers(
     )
 
     def fence(node: NodeId, names: list[str]) -> dict[str, ProducerIdentity | BrokerError]:
-        told: dict[str, ProducerIdentity | BrokerError] = {}
+        results: dict[str, ProducerIdentity | BrokerError] = {}
         for name in names:
             reply = caller.call(
                 InitProducerIdRequest(name, timeout_ms), InitProducerIdResponse, deadline, node=node
@@ -177,8 +182,8 @@ def fence_producers(
             identity = ProducerIdentity(
                 name, ProducerId(reply.producer_id), ProducerEpoch(reply.producer_epoch)
             )
-            told[name] = refusal(reply.error_code, f"transactional id {name!r}") or identity
-        return told
+            results[name] = refusal(reply.error_code, f"transactional id {name!r}") or identity
+        return results
 
     return caller.of_coordinators(transactional_ids, fence, deadline, key_type=TRANSACTION_KEY)
 
@@ -214,7 +219,7 @@ def _ended(
     from sparklog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 
     network = caller.network
-    told: dict[str, ProducerIdentity | BrokerError] = {}
+    results: dict[str, ProducerIdentity | BrokerError] = {}
     asked: list[
         tuple[ProducerIdentity]
     ] = []  # each request has its own token, so that a late response belongs to no other call
@@ -242,10 +247,10 @@ def _ended(
                     ProducerId(reply.producer_id),
                     ProducerEpoch(reply.producer_epoch),
                 )
-            told[identity.transactional_id] = (
+            results[identity.transactional_id] = (
                 refusal(reply.error_code, f"transactional id {identity.transactional_id!r}") or ended
             )
-    return told
+    return results
 
 
 def abort_transaction(
@@ -285,7 +290,10 @@ def abort_transaction(
                 caller.pause(deadline)
                 continue
             codes = [
-                told.error_code for one in reply.markers for topic in one.topics for told in topic.partitions
+                result.error_code
+                for one in reply.markers
+                for topic in one.topics
+                for result in topic.partitions
             ]
             refused = refusal(
                 codes[0] if codes else ErrorCode.UNKNOWN_SERVER_ERROR, f"{partition}, producer {producer_id}"
@@ -352,8 +360,8 @@ def _described(caller: Caller, transactional_ids: Iterable[str]) -> Mapping[str,
     except ItemsFailed as failed:
         if any(error.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND for error in failed.errors.values()):
             raise
-        told: Mapping[str, TransactionDescription] = failed.results
-        return told
+        described: Mapping[str, TransactionDescription] = failed.results
+        return described
 
 
 def _partitions(

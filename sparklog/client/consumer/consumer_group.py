@@ -201,16 +201,16 @@ class ConsumerGroup:
             self._lookup = None
             if isinstance(job.error, BrokerError):
                 raise job.error
-            held = self._fetcher.held()
+            awaiting = self._fetcher.awaiting_committed()
             for partition in job.wanted if job.error is None else ():
                 found = job.found.get(partition)
-                if partition in held and found is not None:
+                if partition in awaiting and found is not None:
                     self._fetcher.seek(partition, found.offset, found.leader_epoch)
-                elif partition in held:
+                elif partition in awaiting:
                     self._fetcher.reset(partition)
-        held = self._fetcher.held()
-        if held and self._lookup is None:
-            self._lookup = self._look_up(held)
+        awaiting = self._fetcher.awaiting_committed()
+        if awaiting and self._lookup is None:
+            self._lookup = self._look_up(awaiting)
             self._keeper.wake()
 
     def hold_new(self) -> None:

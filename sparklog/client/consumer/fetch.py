@@ -77,13 +77,13 @@ class Reading:
     consumed_epoch: int = -1  # of the last batch handed out
     valid_epoch: int = -1  # the leader epoch for which the position has been validated
     is_asked: bool = False
-    is_held: bool = False  # the group's committed offset is being looked up
+    awaits_committed: bool = False  # the group's committed offset is being looked up
     is_paused: bool = False
     not_before: Micros = _AT_ONCE
 
-    def took(self, told: PartitionData, *, check_crcs: bool) -> None:
+    def took(self, partition_data: PartitionData, *, check_crcs: bool) -> None:
         """Add the records of a response; an error of theirs is raised after them."""
-        records = told.records
+        records = partition_data.records
         if not isinstance(records, memoryview) or not len(records):
             return
         headers, wrong = whole_batches(records, check_crcs=check_crcs)
@@ -95,8 +95,8 @@ class Reading:
                 records[: last_at + last.size],
                 kept,
                 start=self.fetch_offset,
-                high_watermark=told.high_watermark,
-                aborted=told.aborted_transactions or [],
+                high_watermark=partition_data.high_watermark,
+                aborted=partition_data.aborted_transactions or [],
             )
             self.chunks.append(chunk)
             self.fetch_offset, self.last_epoch = chunk.next_offset, chunk.last_epoch
@@ -166,15 +166,15 @@ class Fetcher:
         is being looked up.
         """
         reading = self._reading(partition)
-        reading.is_held = reading.position is None and reading.reset_to is None
+        reading.awaits_committed = reading.position is None and reading.reset_to is None
 
-    def held(self) -> tuple[TopicPartition, ...]:
-        """The held partitions."""
-        return tuple(partition for partition, reading in self._readings.items() if reading.is_held)
+    def awaiting_committed(self) -> tuple[TopicPartition, ...]:
+        """The partitions whose committed offset is being looked up."""
+        return tuple(partition for partition, reading in self._readings.items() if reading.awaits_committed)
 
     def reset(self, partition: TopicPartition) -> None:
         """Begin by `auto_offset_reset`: there is no committed offset."""
-        self._reading(partition).is_held = False
+        self._reading(partition).awaits_committed = False
 
     def paused(self) -> tuple[TopicPartition, ...]:
         """The partitions that are paused."""
@@ -246,7 +246,12 @@ class Fetcher:
         look_up: dict[NodeId, list[Reading]] = {}
         validate: dict[NodeId, list[Reading]] = {}
         for partition, reading in self._readings.items():
-            if reading.error is not None or now < reading.not_before or reading.is_asked or reading.is_held:
+            if (
+                reading.error is not None
+                or now < reading.not_before
+                or reading.is_asked
+                or reading.awaits_committed
+            ):
                 continue
             view = self._cluster.partition(partition)
             node = self._cluster.leader(partition)
@@ -352,14 +357,14 @@ class Fetcher:
 
     def _looked_up(self, errand: Errand, reply: ListOffsetsResponse, now: Micros) -> None:
         for topic in reply.topics:
-            for told in topic.partitions:
-                reading = self._current(errand, TopicPartition(topic.name, told.partition_index))
+            for partition in topic.partitions:
+                reading = self._current(errand, TopicPartition(topic.name, partition.partition_index))
                 if reading is None:
                     continue
-                code = code_of(told.error_code)
+                code = code_of(partition.error_code)
                 if code is ErrorCode.NONE:
                     # Every record is older than the requested time: read every new one.
-                    self._place(reading, told.offset if told.offset >= 0 else LATEST)
+                    self._place(reading, partition.offset if partition.offset >= 0 else LATEST)
                 else:
                     self._refused(reading, code, now)
 
@@ -384,16 +389,16 @@ class Fetcher:
 
     def _validated(self, errand: Errand, reply: OffsetForLeaderEpochResponse, now: Micros) -> None:
         for topic in reply.topics:
-            for told in topic.partitions:
-                partition = TopicPartition(topic.topic, told.partition)
+            for result in topic.partitions:
+                partition = TopicPartition(topic.topic, result.partition)
                 reading = self._current(errand, partition)
                 if reading is None:
                     continue
-                code = code_of(told.error_code)
+                code = code_of(result.error_code)
                 if code is not ErrorCode.NONE:
                     self._refused(reading, code, now)
-                elif told.end_offset < 0 or told.end_offset < reading.fetch_offset:
-                    self._truncated(reading, told.end_offset)
+                elif result.end_offset < 0 or result.end_offset < reading.fetch_offset:
+                    self._truncated(reading, result.end_offset)
                 else:
                     view = self._cluster.partition(partition)
                     reading.valid_epoch = -1 if view is None else view.leader_epoch
@@ -440,7 +445,8 @@ class Fetcher:
     def _place(self, reading: Reading, offset: int) -> None:
         reading.generation = self._next_generation()
         reading.chunks.clear()
-        reading.error, reading.is_asked, reading.is_held, reading.not_before = None, False, False, Micros(0)
+        reading.error, reading.not_before = None, Micros(0)
+        reading.is_asked = reading.awaits_committed = False
         reading.last_epoch = reading.consumed_epoch = -1
         reading.position, reading.reset_to = (None, offset) if offset < 0 else (offset, None)
         reading.fetch_offset = max(0, offset)
@@ -471,37 +477,39 @@ class Fetcher:
         session.replied(reply.session_id)
         for topic in reply.responses:
             name = topic.topic or self._cluster.name_of(topic.topic_id) or ""
-            for told in topic.partitions:
-                reading = self._current(errand, TopicPartition(name, told.partition_index))
+            for partition in topic.partitions:
+                reading = self._current(errand, TopicPartition(name, partition.partition_index))
                 if reading is not None:
-                    self._partition_fetched(reading, told, reply.node_endpoints, now)
+                    self._partition_fetched(reading, partition, reply.node_endpoints, now)
 
     def _partition_fetched(
-        self, reading: Reading, told: PartitionData, endpoints: list[NodeEndpoint], now: Micros
+        self, reading: Reading, partition_data: PartitionData, endpoints: list[NodeEndpoint], now: Micros
     ) -> None:
-        code = code_of(told.error_code)
+        code = code_of(partition_data.error_code)
         if code is not ErrorCode.NONE and self._near.forget(reading.topic_partition):
-            self._cluster.leader_changed(reading.topic_partition, told.current_leader, endpoints)
+            self._cluster.leader_changed(reading.topic_partition, partition_data.current_leader, endpoints)
             return  # the leader decides
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             if self._settings.auto_offset_reset == "none":
                 reading.error = OffsetOutOfRange(
                     reading.topic_partition,
                     reading.fetch_offset,
-                    log_start_offset=told.log_start_offset,
-                    log_end_offset=told.high_watermark,
+                    log_start_offset=partition_data.log_start_offset,
+                    log_end_offset=partition_data.high_watermark,
                 )
             elif not reading.chunks:
                 self._begin_anew(reading)
             return
         if code is not ErrorCode.NONE:
-            if not self._cluster.leader_changed(reading.topic_partition, told.current_leader, endpoints):
+            if not self._cluster.leader_changed(
+                reading.topic_partition, partition_data.current_leader, endpoints
+            ):
                 self._refused(reading, code, now)
             return
         reading.not_before = Micros(0)
-        if told.preferred_read_replica >= 0:
-            self._near.named(reading.topic_partition, NodeId(told.preferred_read_replica), now)
-        reading.took(told, check_crcs=self._settings.check_crcs)
+        if partition_data.preferred_read_replica >= 0:
+            self._near.named(reading.topic_partition, NodeId(partition_data.preferred_read_replica), now)
+        reading.took(partition_data, check_crcs=self._settings.check_crcs)
 
     def _refused(self, reading: Reading, code: ErrorCode, now: Micros) -> None:
         if not code.is_retriable:
@@ -530,7 +538,7 @@ class Fetcher:
         if (
             reading.position is None
             and reading.reset_to is None
-            and not reading.is_held
+            and not reading.awaits_committed
             and self._default_reset() is None
         ):
             raise NoOffset(

@@ -85,12 +85,16 @@ class RangeReader:
         fetch = _Fetch(topic_partition, topic_id, offset, self._bytes_for(limit - offset, BYTES_PER_OFFSET))
         # The reply to an abandoned Fetch is ignored, because its token is not the current one.
         while offset < limit:
-            told = self._answer(fetch, deadline)
-            records = None if told is None else self._records(topic_partition, told, offset, deadline)
-            if told is None or records is None:
+            partition_data = self._answer(fetch, deadline)
+            records = (
+                None
+                if partition_data is None
+                else self._records(topic_partition, partition_data, offset, deadline)
+            )
+            if partition_data is None or records is None:
                 fetch = _Fetch(topic_partition, topic_id, offset, fetch.bytes_max)
                 continue
-            views, next_offset = self._cut(topic_partition, told, records, offset, limit)
+            views, next_offset = self._cut(topic_partition, partition_data, records, offset, limit)
             per_offset = len(records) / (next_offset - offset)
             offset, deadline = next_offset, self._deadline()
             fetch = _Fetch(topic_partition, topic_id, offset, self._bytes_for(limit - offset, per_offset))
@@ -98,7 +102,7 @@ class RangeReader:
                 self._send(fetch)
             # This object must not reference the bytes while the next ones are received, else their buffer
             # cannot be reused.
-            del told, records
+            del partition_data, records
             while views:
                 yield views.pop(0)
 
@@ -218,11 +222,13 @@ class RangeReader:
                 code = code_of(reply.error_code)
                 if code is not ErrorCode.NONE:
                     raise BrokerError(code, str(fetch.topic_partition))
-                told = next((told for topic in reply.responses for told in topic.partitions), None)
-                if told is None or not self._network.cluster.leader_changed(
-                    fetch.topic_partition, told.current_leader, reply.node_endpoints
+                partition_data = next(
+                    (partition_data for topic in reply.responses for partition_data in topic.partitions), None
+                )
+                if partition_data is None or not self._network.cluster.leader_changed(
+                    fetch.topic_partition, partition_data.current_leader, reply.node_endpoints
                 ):
-                    return told
+                    return partition_data
                 fetch.is_sent = False
 
     def _try_again(self, fetch: "_Fetch") -> None:
@@ -232,14 +238,14 @@ class RangeReader:
         self._network.rest(self._settings.retry_backoff_ms * 1000)
 
     def _records(
-        self, partition: TopicPartition, told: PartitionData, offset: int, deadline: Micros
+        self, partition: TopicPartition, partition_data: PartitionData, offset: int, deadline: Micros
     ) -> memoryview | None:
         """The records of a reply; None if it has none and the Fetch may be repeated."""
-        code = code_of(told.error_code)
+        code = code_of(partition_data.error_code)
         if code is not ErrorCode.NONE and self._near.forget(partition):
             return None  # the leader decides
-        if told.preferred_read_replica >= 0:
-            self._near.named(partition, NodeId(told.preferred_read_replica), now_us())
+        if partition_data.preferred_read_replica >= 0:
+            self._near.named(partition, NodeId(partition_data.preferred_read_replica), now_us())
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             raise self._out_of_range(partition, offset, deadline)
         if code is not ErrorCode.NONE:
@@ -248,7 +254,11 @@ class RangeReader:
             self._network.cluster.refresh_soon()
             self._network.rest(self._settings.retry_backoff_ms * 1000)
             return None
-        return told.records if isinstance(told.records, memoryview) and len(told.records) else None
+        return (
+            partition_data.records
+            if isinstance(partition_data.records, memoryview) and len(partition_data.records)
+            else None
+        )
 
     def _out_of_range(self, partition: TopicPartition, offset: int, deadline: Micros) -> SparklogError:
         first, last = (
@@ -260,7 +270,12 @@ class RangeReader:
         return OffsetOutOfRange(partition, offset, log_start_offset=first, log_end_offset=last)
 
     def _cut(
-        self, partition: TopicPartition, told: PartitionData, records: memoryview, offset: int, limit: int
+        self,
+        partition: TopicPartition,
+        partition_data: PartitionData,
+        records: memoryview,
+        offset: int,
+        limit: int,
     ) -> tuple[list[memoryview], int]:
         """The whole batches that begin below `limit` and were not aborted, and the offset after them."""
         headers, wrong = whole_batches(records, check_crcs=False)
@@ -273,7 +288,7 @@ class RangeReader:
         if next_offset == offset:
             raise CorruptRecords(partition, offset, wrong or f"{len(records)} bytes hold no whole batch")
         return without_aborted(
-            partition, records, headers[:count], Aborted(told.aborted_transactions or [])
+            partition, records, headers[:count], Aborted(partition_data.aborted_transactions or [])
         ), next_offset
 
 

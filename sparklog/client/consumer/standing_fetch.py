@@ -50,7 +50,7 @@ class StandingFetch:
         self._standing: dict[NodeId, None] = {}
         self._not_before: dict[NodeId, Micros] = {}
         self._ends: dict[TopicPartition, int] = {}
-        self._told: dict[TopicPartition, int] = {}
+        self._reported: dict[TopicPartition, int] = {}
 
     def watch(self, ends: Mapping[TopicPartition, int]) -> None:
         """Watch for records at or beyond these offsets; other partitions stay as they are."""
@@ -84,7 +84,7 @@ class StandingFetch:
         if self._network is not None:
             self._network.close()
             self._network = None
-        for left in (self._sessions, self._standing, self._not_before, self._told):
+        for left in (self._sessions, self._standing, self._not_before, self._reported):
             left.clear()
 
     # -- inside ----------------------------------------------------------------------------------------------
@@ -142,33 +142,33 @@ class StandingFetch:
         has_news = False
         for topic in reply.responses:
             name = topic.topic or network.cluster.name_of(Uuid(topic.topic_id))
-            for told in topic.partitions:
-                partition = TopicPartition(name or "", told.partition_index)
-                if partition in self._ends and self._is_news(network, asked.node, partition, told):
+            for result in topic.partitions:
+                partition = TopicPartition(name or "", result.partition_index)
+                if partition in self._ends and self._is_news(network, asked.node, partition, result):
                     has_news = True
         return has_news
 
     def _is_news(
-        self, network: Network, node: NodeId, partition: TopicPartition, told: PartitionData
+        self, network: Network, node: NodeId, partition: TopicPartition, partition_data: PartitionData
     ) -> bool:
-        code = code_of(told.error_code)
+        code = code_of(partition_data.error_code)
         if code is not ErrorCode.NONE:
             self._sessions.pop(node, None)
             self._rest(network, node)
             return code in _CHANGED
         end = (
-            told.last_stable_offset
+            partition_data.last_stable_offset
             if self._settings.isolation_level == "read_committed"
-            else told.high_watermark
+            else partition_data.high_watermark
         )
         if end <= self._ends[partition]:
             return False
-        if self._told.get(partition) == end:
+        if self._reported.get(partition) == end:
             self._rest(
                 network, node
             )  # reported before, and the caller's position is unchanged: return nothing new
             return False
-        self._told[partition] = end
+        self._reported[partition] = end
         return True
 
     def _rest(self, network: Network, node: NodeId) -> None:

@@ -247,16 +247,16 @@ class Committer:
         """Step 3: check that every transaction is ongoing, with the producer id and epoch that its task
         reported, and far enough from its timeout; raises BatchNotWhole.
         """
-        told, now_ms, condemned = (
+        described, now_ms, condemned = (
             self._described(transactions),
             instant().wall_ms,
             self._log.condemned(self.sink),
         )
         wrong = [
-            f"{one.transactional_id} is {_shown(told.get(one.transactional_id))}"
+            f"{one.transactional_id} is {_shown(described.get(one.transactional_id))}"
             for one in transactions
             if one.transactional_id in condemned
-            or not _is_ongoing(one, told, now_ms + self._log.coordinator_timeout_ms)
+            or not _is_ongoing(one, described, now_ms + self._log.coordinator_timeout_ms)
         ]
         if wrong:
             raise BatchNotWhole(
@@ -286,12 +286,12 @@ class Committer:
         if not refused:
             return
         doubtful = [one for one in decision.transactions if one.transactional_id in refused]
-        told = self._described(doubtful)
-        forgotten = [one.transactional_id for one in doubtful if one.transactional_id not in told]
+        described = self._described(doubtful)
+        forgotten = [one.transactional_id for one in doubtful if one.transactional_id not in described]
         lost = [
-            f"{one.transactional_id} is {_shown(told.get(one.transactional_id))}"
+            f"{one.transactional_id} is {_shown(described.get(one.transactional_id))}"
             for one in doubtful
-            if one.transactional_id in told and told[one.transactional_id].state not in _COMMITTED
+            if one.transactional_id in described and described[one.transactional_id].state not in _COMMITTED
         ]
         if lost:
             raise TransactionsLost(
@@ -326,7 +326,7 @@ class Committer:
         }
         # Condemned transactions stay condemned: list them first, because a record replaces the previous one.
         condemned = self._log.condemned(self.sink)
-        doomed = condemned | {one.transactional_id for one in own}
+        to_be_aborted = condemned | {one.transactional_id for one in own}
         found = [
             one.transactional_id
             for one in self._admin.list_transactions(states=["Ongoing"], prefix=prefix_of(self.sink))
@@ -334,13 +334,14 @@ class Committer:
         strays = [
             name
             for name in found
-            if name not in kept and (batch_max is None or _batch_of(name) <= batch_max or name in doomed)
+            if name not in kept
+            and (batch_max is None or _batch_of(name) <= batch_max or name in to_be_aborted)
         ]
         self._log.settle()  # meanwhile it is decided
-        told = self._describe(sorted(strays, key=lambda name: name not in condemned))
+        described = self._describe(sorted(strays, key=lambda name: name not in condemned))
         open_now = [
             ProducerIdentity(name, one.producer_id, one.producer_epoch)
-            for name, one in told.items()
+            for name, one in described.items()
             if one.state == "Ongoing"
         ]
         aborted = 0
@@ -427,18 +428,18 @@ class Committer:
         """What follows for a batch before the one that is decided."""
         if older == "refuse":
             raise self._too_old(decided, batch)
-        told = (
+        reason = (
             f"version {batch} of application {decided.query!r} is lower than the last one that was written, "
             f"{decided.batch}"
         )
         if older == "fail":
             raise VersionOlderThanSink(
-                f"{told}: nothing is written. If the query begins anew, as with a new checkpoint, give it "
+                f"{reason}: nothing is written. If the query begins anew, as with a new checkpoint, give it "
                 f"another txnAppId; txnConflict=skip drops such writes"
             )
         if self._log.is_news(self.sink, decided.unique):
             self._warn(
-                f"{told}: this write is dropped, and so is every one up to version {decided.batch}. If the "
+                f"{reason}: this write is dropped, and so is every one up to version {decided.batch}. If the "
                 f"query begins anew, as with a new checkpoint, give it another txnAppId; txnConflict=fail "
                 f"makes such a write fail"
             )
@@ -466,8 +467,8 @@ class Committer:
             for error in failed.errors.values():
                 if error.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
                     raise error from None
-            told: Mapping[str, TransactionDescription] = failed.results
-            return told
+            described: Mapping[str, TransactionDescription] = failed.results
+            return described
 
 
 _ENDED_OTHERWISE: Final = frozenset(
@@ -484,8 +485,10 @@ def _batch_of(transactional_id: str) -> int:
     return int(batch) if batch.isdecimal() and len(batch) <= _BATCH_DIGITS_MAX else 0
 
 
-def _is_ongoing(one: ProducerIdentity, told: "Mapping[str, TransactionDescription]", until_ms: int) -> bool:
-    described = told.get(one.transactional_id)
+def _is_ongoing(
+    one: ProducerIdentity, descriptions: "Mapping[str, TransactionDescription]", until_ms: int
+) -> bool:
+    described = descriptions.get(one.transactional_id)
     if described is None or described.state != "Ongoing":
         return False
     # A broker that looks for a decision after the timeout, and finds none, aborts: no committer may decide

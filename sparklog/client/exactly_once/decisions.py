@@ -169,7 +169,7 @@ def key_of(sink: str, about: About) -> bytes:
     return (sink + about).encode()
 
 
-def key_told(key: bytes | None) -> tuple[str, About] | None:
+def parse_key(key: bytes | None) -> tuple[str, About] | None:
     """The sink and the kind of a record; None for an unknown key."""
     try:
         text = (key or b"").decode("ascii")
@@ -207,21 +207,21 @@ def encode_decision(decision: Decision) -> bytes:
 
 def decode_decision(sink: str, value: bytes) -> Decision:
     """The decision of a sink's record; raises DecisionUnreadable."""
-    told = _decode(value, _Value, f"the decision of sink {sink} in {TOPIC}")
-    if sink_name(told.identity) != sink:
+    decoded = _decode(value, _Value, f"the decision of sink {sink} in {TOPIC}")
+    if sink_name(decoded.identity) != sink:
         raise DecisionUnreadable(
-            f"the decision of sink {sink} in {TOPIC} is of another sink: {told.identity!r}"
+            f"the decision of sink {sink} in {TOPIC} is of another sink: {decoded.identity!r}"
         )
     return Decision(
-        told.identity,
-        told.query,
-        told.batch,
-        told.unique,
-        _identities(sink, told.transactions),
-        told.ends,
-        told.is_job,
-        told.runs,
-        told.record_count,
+        decoded.identity,
+        decoded.query,
+        decoded.batch,
+        decoded.unique,
+        _identities(sink, decoded.transactions),
+        decoded.ends,
+        decoded.is_job,
+        decoded.runs,
+        decoded.record_count,
     )
 
 
@@ -240,14 +240,14 @@ def decode_condemned(sink: str, value: bytes) -> tuple[ProducerIdentity, ...]:
 def _decode(value: bytes, kind: type[_T], what: str) -> _T:
     """Decode a value if its version is supported."""
     try:
-        told = msgspec.json.decode(value, type=kind)
+        decoded = msgspec.json.decode(value, type=kind)
     except msgspec.MsgspecError as error:
         raise DecisionUnreadable(f"{what} cannot be read: {error}") from None
-    if told.version != _VERSION:
+    if decoded.version != _VERSION:
         raise DecisionUnreadable(
-            f"{what} has version {told.version}, where {_VERSION} is known: update sparklog"
+            f"{what} has version {decoded.version}, where {_VERSION} is known: update sparklog"
         )
-    return told
+    return decoded
 
 
 def _named(sink: str, transactions: Sequence[ProducerIdentity]) -> list[tuple[str, int, int]]:

@@ -139,14 +139,14 @@ def subscription(
         user_data = encode_user_data(StickyUserData(previous_assignment=by_topic(had), generation=generation))
     elif name == "cooperative-sticky":
         user_data = encode_user_data(CooperativeUserData(generation=generation))
-    told = ConsumerProtocolSubscription(
+    metadata = ConsumerProtocolSubscription(
         topics=sorted(topics),
         user_data=user_data,
         owned_partitions=by_topic(owned),
         generation_id=generation,
         rack_id=rack or None,
     )
-    return encode_prefixed(told, SUBSCRIPTION_VERSION)
+    return encode_prefixed(metadata, SUBSCRIPTION_VERSION)
 
 
 def subscriber(
@@ -155,17 +155,17 @@ def subscriber(
     """The input of an assignor for one member, from the member's metadata; raises DecodeError if it is
     invalid.
     """
-    told = decode_prefixed(ConsumerProtocolSubscription, metadata)
-    owned, generation = flat(told.owned_partitions), told.generation_id
+    decoded = decode_prefixed(ConsumerProtocolSubscription, metadata)
+    owned, generation = flat(decoded.owned_partitions), decoded.generation_id
     if name == "sticky":
         # Eager members own nothing while they join: their former partitions are only in the assignor's own
         # data.
-        kept = decode_user_data(StickyUserData, told.user_data) if told.user_data else None
+        kept = decode_user_data(StickyUserData, decoded.user_data) if decoded.user_data else None
         owned, generation = (flat(kept.previous_assignment), kept.generation) if kept else ((), -1)
-    elif generation < 0 and told.user_data:
-        older = decode_user_data(CooperativeUserData, told.user_data)
+    elif generation < 0 and decoded.user_data:
+        older = decode_user_data(CooperativeUserData, decoded.user_data)
         generation = older.generation if older else -1
-    return Subscriber(member_id, tuple(dict.fromkeys(told.topics)), instance_id, owned, generation)
+    return Subscriber(member_id, tuple(dict.fromkeys(decoded.topics)), instance_id, owned, generation)
 
 
 def encode_assignment(partitions: Sequence[TopicPartition]) -> bytes:
@@ -195,7 +195,7 @@ def by_topic(partitions: Sequence[TopicPartition]) -> list[TopicPartitions]:
 
 def flat(topics: Sequence[TopicPartitions]) -> tuple[TopicPartition, ...]:
     """Partitions as a flat list."""
-    return tuple(TopicPartition(told.topic, partition) for told in topics for partition in told.partitions)
+    return tuple(TopicPartition(topic.topic, partition) for topic in topics for partition in topic.partitions)
 
 
 def _order(member: Subscriber) -> tuple[bool, str]:

@@ -80,7 +80,7 @@ class ConsumerMember:
         self._member_id = base64.urlsafe_b64encode(entropy(16)).rstrip(b"=").decode()
         self._epoch = _JOIN
         self._subscription: Subscription | None = None
-        self._told_subscription: Subscription | None = None
+        self._sent_subscription: Subscription | None = None
         self.steps = Steps()
         self._target: Target = {}
         self._has_assigned = False
@@ -208,7 +208,7 @@ class ConsumerMember:
             return True
         if self.stage is Stage.JOINING:
             return self.steps.first is None
-        has_news = self._subscription is not None and self._told_subscription != self._subscription
+        has_news = self._subscription is not None and self._sent_subscription != self._subscription
         return self.stage is Stage.ACKNOWLEDGING or (self._is_in and has_news)
 
     def _is_due(self, now: Micros) -> bool:
@@ -231,28 +231,28 @@ class ConsumerMember:
             request.rebalance_timeout_ms = settings.max_poll_interval_ms
             request.server_assignor = settings.group_remote_assignor
         wanted = self._subscription
-        if wanted is not None and (is_joining or wanted != self._told_subscription):
+        if wanted is not None and (is_joining or wanted != self._sent_subscription):
             request.subscribed_topic_names = list(wanted.topics)
             # An empty pattern removes an earlier one; v0 has no patterns.
-            had_pattern = self._told_subscription is not None and self._told_subscription.pattern is not None
+            had_pattern = self._sent_subscription is not None and self._sent_subscription.pattern is not None
             request.subscribed_topic_regex = (
                 wanted.pattern if wanted.pattern is not None or not had_pattern else ""
             )
-            self._told_subscription = wanted
+            self._sent_subscription = wanted
         if is_joining:
             request.topic_partitions = []
         elif self.stage is Stage.ACKNOWLEDGING:
-            request.topic_partitions = self._held()
+            request.topic_partitions = self._owned_by_topic()
         return request
 
-    def _held(self) -> list[TopicPartitions]:
-        held: dict[Uuid, TopicPartitions] = {}
+    def _owned_by_topic(self) -> list[TopicPartitions]:
+        topics: dict[Uuid, TopicPartitions] = {}
         for topic, partition in sorted(self.steps.owned):
             topic_id = self._ids[topic]
-            held.setdefault(topic_id, TopicPartitions(topic_id=topic_id, partitions=[])).partitions.append(
+            topics.setdefault(topic_id, TopicPartitions(topic_id=topic_id, partitions=[])).partitions.append(
                 partition
             )
-        return list(held.values())
+        return list(topics.values())
 
     def _numbered(self, request: Message) -> Errand:
         self._number += 1
@@ -286,7 +286,7 @@ class ConsumerMember:
             self.stage = Stage.STABLE
         if reply.assignment is not None:
             target = {
-                Uuid(told.topic_id): tuple(told.partitions) for told in reply.assignment.topic_partitions
+                Uuid(topic.topic_id): tuple(topic.partitions) for topic in reply.assignment.topic_partitions
             }
             self._target = target
         self._reconcile()
@@ -308,7 +308,7 @@ class ConsumerMember:
             self._fail(group_refused(self._group_id, error.code) if is_unsupported else error)
             return
         # The coordinator may not have received the last heartbeat: send its fields again.
-        self._told_subscription = None
+        self._sent_subscription = None
         if self.stage is Stage.STABLE:
             self.stage = Stage.ACKNOWLEDGING
         self._coordinator.lost(now)
@@ -326,9 +326,9 @@ class ConsumerMember:
             )
         elif code in COORDINATOR_GONE:
             self._coordinator.lost(now)
-            self._told_subscription = None
+            self._sent_subscription = None
         elif code.is_retriable:
-            self._told_subscription = None
+            self._sent_subscription = None
             self._not_before = self._backoff.later(now)
         else:
             self._fail(group_refused(self._group_id, code, reason))
@@ -345,7 +345,7 @@ class ConsumerMember:
 
     def _begin(self) -> None:
         """Join without partitions."""
-        self.stage, self._epoch, self._target, self._told_subscription = Stage.JOINING, _JOIN, {}, None
+        self.stage, self._epoch, self._target, self._sent_subscription = Stage.JOINING, _JOIN, {}, None
         self._has_assigned = False
         if self.steps.is_begun:
             return  # `step_done` calls this again

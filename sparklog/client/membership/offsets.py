@@ -199,9 +199,9 @@ class GroupOffsets:
         if isinstance(reply, OffsetCommitResponse):
             assert job.offsets is not None
             codes = {
-                code_of(told.error_code): f"{topic.name}-{told.partition_index}"
+                code_of(partition.error_code): f"{topic.name}-{partition.partition_index}"
                 for topic in reply.topics
-                for told in topic.partitions
+                for partition in topic.partitions
             }
         else:
             assert isinstance(reply, OffsetFetchResponse)
@@ -243,12 +243,12 @@ class GroupOffsets:
     def _commit(self, offsets: Offsets, identity: GroupMetadata) -> OffsetCommitRequest:
         topics: dict[str, OffsetCommitRequestTopic] = {}
         for partition, position in sorted(offsets.items()):
-            told = OffsetCommitRequestPartition(
+            committed = OffsetCommitRequestPartition(
                 partition.partition, position.offset, position.leader_epoch, position.metadata
             )
             topics.setdefault(
                 partition.topic, OffsetCommitRequestTopic(name=partition.topic, partitions=[])
-            ).partitions.append(told)
+            ).partitions.append(committed)
         is_member = identity.generation_id >= 0
         return OffsetCommitRequest(
             group_id=self._group_id,
@@ -276,13 +276,15 @@ class GroupOffsets:
         for group in reply.groups:
             codes[code_of(group.error_code)] = self._group_id
             for topic in group.topics:
-                for told in topic.partitions:
-                    codes[code_of(told.error_code)] = f"{topic.name}-{told.partition_index}"
-                    if told.committed_offset >= 0 and not told.error_code:
+                for partition in topic.partitions:
+                    codes[code_of(partition.error_code)] = f"{topic.name}-{partition.partition_index}"
+                    if partition.committed_offset >= 0 and not partition.error_code:
                         found = OffsetAndMetadata(
-                            told.committed_offset, told.metadata or "", told.committed_leader_epoch
+                            partition.committed_offset,
+                            partition.metadata or "",
+                            partition.committed_leader_epoch,
                         )
-                        job.found[TopicPartition(topic.name, told.partition_index)] = found
+                        job.found[TopicPartition(topic.name, partition.partition_index)] = found
         return codes
 
     def _error(self, code: ErrorCode, where: str) -> SparklogError:

@@ -401,9 +401,9 @@ class AsyncProducer(AsyncClient, Generic[KeyIn, ValueIn]):
         driver = self._started()
         if self._sending.transaction is None:
             raise SettingsError(f"{what} needs a transactional_id")
-        told = call(self._sending.transaction)
+        result = call(self._sending.transaction)
         driver.soon()
-        return told
+        return result
 
     async def _run(self, operation: Operation, timeout_ms: int | None, *, is_end: bool = False) -> None:
         """Wait for an operation, which goes on if the caller is cancelled."""

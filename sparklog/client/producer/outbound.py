@@ -202,14 +202,14 @@ class Outbound:
 
     def replied(self, shipment: Shipment, reply: ProduceResponse, now: Micros) -> list[Done]:
         """Take the broker's result of each batch; a batch without one has failed."""
-        told: dict[TopicPartition, PartitionProduceResponse] = {}
+        responses: dict[TopicPartition, PartitionProduceResponse] = {}
         for topic in reply.responses:
             name = topic.name or self._cluster.name_of(topic.topic_id) or ""
             for partition in topic.partition_responses:
-                told[TopicPartition(name, partition.index)] = partition
+                responses[TopicPartition(name, partition.index)] = partition
         done: list[Done] = []
         for batch in shipment.batches:
-            answer = told.get(batch.topic_partition)
+            answer = responses.get(batch.topic_partition)
             if answer is None:
                 error = BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "the reply leaves the batch out")
                 done += self._returned(batch, error, now)

@@ -64,11 +64,11 @@ class Sender:
         """Call `fact`, which changes the transaction or the cluster, while no thread uses them."""
         with self.lock:
             self._perform(self.turns.alone(threading.get_ident()))
-            told = fact()
+            result = fact()
             self.turns.wanted()
             self._publish()
             self.send()
-            return told
+            return result
 
     def close(self, error: SparklogError) -> None:
         """Fail the remaining batches, and close the connections."""

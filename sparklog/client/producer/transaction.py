@@ -92,7 +92,7 @@ def add_partitions(
     )
 
 
-def partitions_told(reply: AddPartitionsToTxnResponse) -> dict[TopicPartition, ErrorCode]:
+def partition_errors(reply: AddPartitionsToTxnResponse) -> dict[TopicPartition, ErrorCode]:
     """The result of each partition."""
     return {
         TopicPartition(topic.name, partition.partition_index): code_of(partition.partition_error_code)
@@ -128,10 +128,10 @@ class PendingOffsets:
         """The commit of the remaining offsets, and the newest version that may be used."""
         topics: dict[str, TxnOffsetCommitRequestTopic] = {}
         for (name, partition), position in self.left.items():
-            told = TxnOffsetCommitRequestPartition(
+            committed = TxnOffsetCommitRequestPartition(
                 partition, position.offset, position.leader_epoch, position.metadata
             )
-            topics.setdefault(name, TxnOffsetCommitRequestTopic(name, [])).partitions.append(told)
+            topics.setdefault(name, TxnOffsetCommitRequestTopic(name, [])).partitions.append(committed)
         request = TxnOffsetCommitRequest(
             transactional_id=identity.transactional_id,
             group_id=self.group.group_id,
@@ -150,10 +150,10 @@ class PendingOffsets:
         """
         codes = [ErrorCode.UNKNOWN_SERVER_ERROR] if not reply.topics else []
         for topic in reply.topics:
-            for told in topic.partitions:
-                code = code_of(told.error_code)
+            for partition in topic.partitions:
+                code = code_of(partition.error_code)
                 if code is ErrorCode.NONE:
-                    self.left.pop(TopicPartition(topic.name, told.partition_index), None)
+                    self.left.pop(TopicPartition(topic.name, partition.partition_index), None)
                 else:
                     codes.append(code)
         return min(codes, key=lambda code: code.is_retriable, default=ErrorCode.NONE)
@@ -390,7 +390,7 @@ class Transaction:
     def replied(self, errand: Errand, reply: Message, now: Micros) -> None:
         """Take in an answer."""
         if isinstance(reply, FindCoordinatorResponse):
-            if (home := self._asks(errand)) is not None:
+            if (home := self._coordinator_of(errand)) is not None:
                 home.replied(reply, now)
             return
         if errand is not self._asked:
@@ -411,7 +411,7 @@ class Transaction:
     def failed(self, errand: Errand, error: SparklogError, now: Micros) -> None:
         """The request failed without a reply: the broker may have executed it. It may be repeated."""
         if isinstance(errand.request, FindCoordinatorRequest):
-            if (home := self._asks(errand)) is not None:
+            if (home := self._coordinator_of(errand)) is not None:
                 home.failed(error, now)
             return
         if errand is not self._asked:
@@ -478,16 +478,16 @@ class Transaction:
             self._refused(errand, code, now)
 
     def _partitions_added(self, errand: Errand, reply: AddPartitionsToTxnResponse, now: Micros) -> None:
-        told = partitions_told(reply)
+        errors = partition_errors(reply)
         # "Not attempted" is no cause: another partition has it.
         codes = sorted(
-            (code for code in told.values() if code is not ErrorCode.NONE),
+            (code for code in errors.values() if code is not ErrorCode.NONE),
             key=lambda code: code is ErrorCode.OPERATION_NOT_ATTEMPTED,
         )
         if codes:
             self._refused(errand, codes[0], now, is_first=not self._added)
             return
-        for partition in told:
+        for partition in errors:
             if self._adding.pop(partition, partition) is None:
                 self._added[partition] = None
         self._is_started, self._is_doubtful = True, False
@@ -627,7 +627,7 @@ class Transaction:
     def _become(self, producer_id: int, epoch: int) -> None:
         self._producer_id, self._epoch = ProducerId(producer_id), ProducerEpoch(epoch)
 
-    def _asks(self, errand: Errand) -> Coordinator | None:
+    def _coordinator_of(self, errand: Errand) -> Coordinator | None:
         """The coordinator that a FindCoordinator was sent for; None if its result is no longer needed."""
         assert isinstance(errand.request, FindCoordinatorRequest)
         if errand.request.key_type == TRANSACTION_KEY:

@@ -74,13 +74,13 @@ class BatchWriter:
             )
         except SparklogError:
             return None  # not needed for writing: the broker refuses a batch that is too large
-        told = [
+        values = [
             config.value
             for result in reply.results
             for config in result.configs
             if config.name == _MESSAGE_BYTES_MAX
         ]
-        return int(told[0]) if told and told[0] else None
+        return int(values[0]) if values and values[0] else None
 
     def add(self, topic: str, partition: int, batch: bytearray, record_count: int) -> None:
         """Add a whole batch (v2, without a producer id). Waits for acknowledgements while more than

@@ -66,8 +66,8 @@ def _template(keys: AssertionKeys) -> tuple[dict[str, Any], dict[str, Any]]:
         return {}, {}
     where = f"{_PREFIX}template.file={keys.template_file}"
     try:
-        told = json.loads(read_text(keys.template_file, where))
-        header, payload = ({} | told.get(part, {}) for part in ("header", "payload"))
+        fields = json.loads(read_text(keys.template_file, where))
+        header, payload = ({} | fields.get(part, {}) for part in ("header", "payload"))
     except (ValueError, AttributeError, TypeError, RecursionError):
         raise AuthenticationFailed(
             f'{where} is not of the form {{"header": {{...}}, "payload": {{...}}}}'

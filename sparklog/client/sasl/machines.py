@@ -122,17 +122,17 @@ class ScramMachine:
         return self._is_complete
 
     def _proof(self, challenge: bytes) -> bytes:
-        told = scram.parse_server_first(challenge)
-        if not told.nonce.startswith(self._nonce) or len(told.nonce) == len(self._nonce):
+        message = scram.parse_server_first(challenge)
+        if not message.nonce.startswith(self._nonce) or len(message.nonce) == len(self._nonce):
             raise AuthenticationFailed("the broker's reply to SCRAM has a foreign nonce")
-        if not scram.ITERATIONS_MIN <= told.iterations <= scram.ITERATIONS_MAX:
+        if not scram.ITERATIONS_MIN <= message.iterations <= scram.ITERATIONS_MAX:
             raise AuthenticationFailed(
-                f"the broker requests {told.iterations} iterations of SCRAM; "
+                f"the broker requests {message.iterations} iterations of SCRAM; "
                 f"from {scram.ITERATIONS_MIN} to {scram.ITERATIONS_MAX} are computed"
             )
         self._server_first = True
-        salted = self._salted(told.salt, told.iterations)
-        bare = f"c={scram.base64(b'n,,')},r={told.nonce}"
+        salted = self._salted(message.salt, message.iterations)
+        bare = f"c={scram.base64(b'n,,')},r={message.nonce}"
         exchanged = f"{self._bare},{challenge.decode()},{bare}".encode()
         key = scram.client_key(self._hash, salted)
         signed = scram.signature(self._hash, scram.stored_key(self._hash, key), exchanged)
@@ -142,10 +142,10 @@ class ScramMachine:
     def _verified(self, challenge: bytes) -> bytes:
         from hmac import compare_digest
 
-        told = scram.parse_server_final(challenge)
-        if told.error is not None:
-            raise AuthenticationFailed(f"the broker refuses SCRAM: {told.error}")
-        if self._is_complete or not compare_digest(told.signature, self._expected):
+        message = scram.parse_server_final(challenge)
+        if message.error is not None:
+            raise AuthenticationFailed(f"the broker refuses SCRAM: {message.error}")
+        if self._is_complete or not compare_digest(message.signature, self._expected):
             raise AuthenticationFailed("the broker does not know the password: its signature is not valid")
         self._is_complete = True
         return b""

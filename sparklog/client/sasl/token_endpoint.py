@@ -59,11 +59,11 @@ class Tokens:
     def of_callback(self, callback: Callable[[], str | tuple[str, float]]) -> Callable[[], str]:
         """Tokens of a function of the user."""
 
-        def told() -> tuple[str, float | None]:
+        def fetch() -> tuple[str, float | None]:
             answer = callback()
             return (answer, None) if isinstance(answer, str) else (answer[0], answer[1])
 
-        return _Kept(told, self._clock)
+        return _Kept(fetch, self._clock)
 
     def of_file(self, url: str) -> Callable[[], str]:
         """Tokens of a file, which is read each time."""
@@ -91,8 +91,8 @@ class Tokens:
 class _Kept:
     """A token that is fetched again late in its life."""
 
-    def __init__(self, told: Callable[[], tuple[str, float | None]], clock: Callable[[], float]) -> None:
-        self._told = told
+    def __init__(self, fetch: Callable[[], tuple[str, float | None]], clock: Callable[[], float]) -> None:
+        self._fetch = fetch
         self._clock = clock
         self._token = ""
         self._until_s = 0.0
@@ -102,7 +102,7 @@ class _Kept:
         now_s = self._clock()
         if now_s >= self._until_s:
             try:
-                token, ends_s = self._told()
+                token, ends_s = self._fetch()
             except AuthenticationFailed:
                 if now_s >= self._ends_s:
                     raise
@@ -126,7 +126,7 @@ def _granted(
     request = urllib.request.Request(url, data, headers)  # noqa: S310 - the scheme was checked
     try:
         with opener.open(request, timeout=timeout_s) as reply:
-            told = object_of(body_of(reply, _REPLY_BYTES_MAX, time.monotonic() + timeout_s))
+            fields = object_of(body_of(reply, _REPLY_BYTES_MAX, time.monotonic() + timeout_s))
     except urllib.error.HTTPError as error:
         with error:  # it holds the connection
             reason = _refusal(error, asked)
@@ -134,10 +134,10 @@ def _granted(
     except (OSError, HTTPException, ValueError) as error:
         reason = str(error.reason if isinstance(error, urllib.error.URLError) else error)
         raise AuthenticationFailed(f"{url} gives no token: {_shown(reason, asked)}") from None
-    token = told.get("access_token")
+    token = fields.get("access_token")
     if not isinstance(token, str) or not token:
         raise AuthenticationFailed(f"{url} gives no token: its reply has no access_token")
-    lasts_s = _finite(told.get("expires_in"))
+    lasts_s = _finite(fields.get("expires_in"))
     return token, None if lasts_s is None else time.time() + lasts_s
 
 
@@ -146,10 +146,10 @@ def _refusal(error: urllib.error.HTTPError, asked: TokenRequest) -> str:
     if 300 <= error.code < 400:
         return ", a redirect, which is not followed"
     try:
-        told = object_of(error.read(_ERROR_BYTES_MAX))
+        fields = object_of(error.read(_ERROR_BYTES_MAX))
     except (OSError, HTTPException, ValueError):
         return f" {_shown(error.reason, asked)}"
-    words = [told[name] for name in ("error", "error_description") if isinstance(told.get(name), str)]
+    words = [fields[name] for name in ("error", "error_description") if isinstance(fields.get(name), str)]
     return f" {_shown(' - '.join(words) or error.reason, asked)}"
 
 

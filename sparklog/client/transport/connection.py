@@ -78,7 +78,7 @@ class _InFlight(msgspec.Struct):
     token: object
 
 
-class _Held(NamedTuple):
+class _Postponed(NamedTuple):
     """A request that waits for the end of a re-authentication."""
 
     api: Api
@@ -129,10 +129,10 @@ class Connection:
         "_correlation_id",
         "_due_us",
         "_framer",
-        "_held",
         "_in_flight",
         "_login",
         "_output",
+        "_postponed",
         "_ranges",
         "_reply_bytes_max",
         "buffer",
@@ -156,7 +156,7 @@ class Connection:
         self._login = login
         self._conversation: Conversation | None = None
         self._due_us: Micros | None = None  # when the session is to be authenticated again
-        self._held: list[_Held] = []
+        self._postponed: list[_Postponed] = []
         self.in_flight_max = in_flight_max
         self._client_id = client_id
         self._reply_bytes_max = reply_bytes_max
@@ -177,7 +177,7 @@ class Connection:
     @property
     def in_flight(self) -> int:
         """Requests not yet answered."""
-        return len(self._in_flight) + len(self._held)
+        return len(self._in_flight) + len(self._postponed)
 
     @property
     def is_ready(self) -> bool:
@@ -229,7 +229,7 @@ class Connection:
         api = _APIS_BY_REQUEST.get(type(message)) or api_of(type(message))
         version = self.version_for(api, version_max=version_max)
         if self.state is State.REAUTHENTICATING:
-            self._held.append(_Held(api, message, version, token, deadline, expects_reply))
+            self._postponed.append(_Postponed(api, message, version, token, deadline, expects_reply))
         else:
             self._send(api, message, version, token, deadline, expects_reply=expects_reply)
 
@@ -278,10 +278,10 @@ class Connection:
     def deadline(self) -> Micros | None:
         """The earliest deadline of a request in flight."""
         earliest = min((asked.deadline for asked in self._in_flight), default=None)
-        if not self._held:
+        if not self._postponed:
             return earliest
-        held = min(one.deadline for one in self._held)
-        return held if earliest is None else min(earliest, held)
+        postponed = min(one.deadline for one in self._postponed)
+        return postponed if earliest is None else min(earliest, postponed)
 
     def closed(self, error: SparklogError, now: Micros) -> list[Answer]:
         """The stream is closed: every request in flight fails, overdue ones with RequestTimeout.
@@ -290,14 +290,14 @@ class Connection:
         """
         self.state = State.CLOSED
         self._due_us = None
-        in_flight: list[_InFlight | _Held] = [*self._in_flight, *self._held]
-        self._in_flight, self._held = deque(), []
+        in_flight: list[_InFlight | _Postponed] = [*self._in_flight, *self._postponed]
+        self._in_flight, self._postponed = deque(), []
         overdue = RequestTimeout("no reply in time; the request may still have had its effect")
         answers, self._answers = self._answers, []
         return answers + [
             Answer(asked.token, None, overdue if asked.deadline <= now else error)
             for asked in in_flight
-            if asked.token is not _HANDSHAKE and (not isinstance(asked, _Held) or asked.expects_reply)
+            if asked.token is not _HANDSHAKE and (not isinstance(asked, _Postponed) or asked.expects_reply)
         ]
 
     def _decoded(self, asked: _InFlight, frame: memoryview) -> Message:
@@ -329,8 +329,8 @@ class Connection:
             return
         self._framer.frame_bytes_max = self._reply_bytes_max
         self.state = State.READY
-        held, self._held = self._held, []
-        for one in held:
+        postponed, self._postponed = self._postponed, []
+        for one in postponed:
             try:
                 self._send(
                     one.api,

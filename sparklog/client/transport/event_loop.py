@@ -154,7 +154,7 @@ def resolver(loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> Resol
     """Looks up names in the loop's shared pool, since a name server may be slow; `wake` is called after."""
     lookups: set[asyncio.Task[None]] = set()  # the loop keeps only weak references to tasks
 
-    def resolve(host: str, port: int, told: Callable[[Resolved], None]) -> None:
+    def resolve(host: str, port: int, done: Callable[[Resolved], None]) -> None:
         async def look_up() -> None:
             try:
                 found: Resolved = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -162,7 +162,7 @@ def resolver(loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> Resol
                 found = error
             except UnicodeError as error:
                 found = OSError(str(error))
-            told(found)
+            done(found)
             wake()
 
         task = loop.create_task(look_up())

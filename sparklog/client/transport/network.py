@@ -82,17 +82,17 @@ class Streams:
 Resolved = list[Any] | OSError
 """The result of `socket.getaddrinfo`, or why a name has none."""
 Resolve = Callable[[str, int, Callable[[Resolved], None]], None]
-"""(host, port, told) looks up a name and calls `told`."""
+"""(host, port, done) looks up a name and calls `done`."""
 
 
-def resolve(host: str, port: int, told: Callable[[Resolved], None]) -> None:
+def resolve(host: str, port: int, done: Callable[[Resolved], None]) -> None:
     """Look up a name, and wait for the result."""
     try:
-        told(socket.getaddrinfo(host.encode() if host.isascii() else host, port, type=socket.SOCK_STREAM))
+        done(socket.getaddrinfo(host.encode() if host.isascii() else host, port, type=socket.SOCK_STREAM))
     except OSError as error:
-        told(error)
+        done(error)
     except UnicodeError as error:  # a label of the name is empty or too long
-        told(OSError(str(error)))
+        done(OSError(str(error)))
 
 
 class Waker:
@@ -560,7 +560,7 @@ class Network:
                         connection.begin_lifetime(now_us(), entropy(1)[0])
                         self.reports.connected(link.address, now_us())
                         self.cluster.connected(link.node)
-                        self.cluster.features_told(connection.features, connection.features_epoch)
+                        self.cluster.features_received(connection.features, connection.features_epoch)
                 if size < len(buffer):
                     return
         except BlockingIOError:

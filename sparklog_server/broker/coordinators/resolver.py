@@ -25,8 +25,8 @@ from sparklog.client.exactly_once.decisions import (
     About,
     is_coordinator,
     is_readable,
-    key_told,
     names,
+    parse_key,
     partition_of,
     sink_of,
 )
@@ -332,7 +332,7 @@ class SinkResolver:
         at = TopicPartition(TOPIC, partition)
         for view in without_aborted(at, records, headers, Aborted(told.aborted_transactions or [])):
             for record in decode_records(view, position):
-                key = key_told(record.key)
+                key = parse_key(record.key)
                 if key is not None and key[1] is About.DECISION and key[0] in self._decisions:
                     self._keep(key[0], record.value)
         if not headers:
