@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final
 
+import msgspec
+
 from sparklog.errors import ErrorCode, without_frames
 from sparklog.model import Instant, NodeId, Offset
 from sparklog.wire.messages.produce import (
@@ -42,7 +44,6 @@ from sparklog_server.coordinator.placement import AUDIT_TOPIC, INTERNAL_TOPICS
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.validate import Checked, NeedsJob, RecordsRefused, Sent, check_client_batch
 from sparklog_server.log.validate_steps import ValidationMemory, check_all
-from sparklog_server.log.verification import Verification
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.purgatory import PurgatoryFull
 from sparklog_server.replica.unavailable import PartitionUnavailable
@@ -83,6 +84,20 @@ _Target = tuple[Partition, PartitionProduceResponse]
 """The target of one batch, and its part of the response."""
 
 
+class _Served(msgspec.Struct):
+    """One request that is being served. It refers to no batch: the receive buffer may be filled again before
+    the answer.
+    """
+
+    context: Context
+    call: Call
+    acks: int
+    timeout_ms: int
+    response: ProduceResponse
+    targets: list[_Target]
+    proofs: Proofs = NO_PROOFS
+
+
 def produce(context: Context, call: Call, request: ProduceRequest, now: Instant) -> Answer:
     """Append the batches; the log checks KIP-98 sequences. Errors are per partition."""
     if request.transactional_id is not None and not may_write_transactions(context, call, request):
@@ -94,12 +109,12 @@ def produce(context: Context, call: Call, request: ProduceRequest, now: Instant)
         steps = _produce_many(context, call, request)
         return context.slices.begin(call, steps, now, is_silent=not request.acks)
     response = ProduceResponse(responses=[])
-    targets: list[_Target] = []
+    served = _Served(context, call, request.acks, request.timeout_ms, response, [])
     sent: list[memoryview] = []
-    found = _find(context, call, request, request.topic_data, response, targets, sent)
+    found = _find(served, request, request.topic_data, sent, response.responses)
     if found or request.transactional_id is not None:
-        return _check(context, call, request, response, targets, sent, found, now)
-    return _append_all(context, call, request.acks, request.timeout_ms, response, targets, sent, now)
+        return _check(served, request, sent, found, now)
+    return _append_all(served, sent, now)
 
 
 def _produce_many(context: Context, call: Call, request: ProduceRequest) -> AnsweredInSteps:
@@ -115,7 +130,7 @@ def _produce_many(context: Context, call: Call, request: ProduceRequest) -> Answ
             data.records = memoryview(next(rest))
     held_bytes = context.jobs.hold(copies)
     response = ProduceResponse(responses=[])
-    targets: list[_Target] = []
+    served = _Served(context, call, request.acks, request.timeout_ms, response, [])
     sent: list[memoryview] = []
     found = 0
     try:
@@ -124,40 +139,36 @@ def _produce_many(context: Context, call: Call, request: ProduceRequest) -> Answ
             for begin in range(0, max(len(topic.partition_data), 1), _FOUND_AT_ONCE):
                 some = topic.partition_data[begin : begin + _FOUND_AT_ONCE]
                 piece = TopicProduceData(name=topic.name, topic_id=topic.topic_id, partition_data=some)
-                told = ProduceResponse(responses=[])
-                found |= _find(context, call, request, [piece], told, targets, sent)
-                parts += told.responses[0].partition_responses
+                told: list[TopicProduceResponse] = []
+                found |= _find(served, request, [piece], sent, told)
+                parts += told[0].partition_responses
                 now = yield
             response.responses.append(
                 TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=parts)
             )
         if found or request.transactional_id is not None:
-            return _check(context, call, request, response, targets, sent, found, now)
-        steps = _append_in_steps(context, call, request.acks, request.timeout_ms, response, targets, sent)
-        return (yield from steps)
+            return _check(served, request, sent, found, now)
+        return (yield from _append_in_steps(served, sent))
     finally:
         context.jobs.let_go(held_bytes)
 
 
 def _find(
-    context: Context,
-    call: Call,
+    served: _Served,
     request: ProduceRequest,
     topics: list[TopicProduceData],
-    response: ProduceResponse,
-    targets: list[_Target],
     sent: list[memoryview],
+    told: list[TopicProduceResponse],
 ) -> int:
-    """Find the targets of the batches, or refuse them in the response. Returns what keeps the batches from
-    being appended at once, as bits.
+    """Find the targets of the batches and add these to `sent`, or refuse them in `told`. Returns what keeps
+    the batches from being appended at once, as bits.
     """
+    context, call = served.context, served.call
     found = 0
     for topic in topics:
         name, refused = _topic_of(context, call, topic, request)
         parts: list[PartitionProduceResponse] = []
-        response.responses.append(
-            TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=parts)
-        )
+        told.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=parts))
         for data in topic.partition_data:
             part = PartitionProduceResponse(index=data.index, base_offset=-1)
             parts.append(part)
@@ -166,7 +177,7 @@ def _find(
                 continue
             partition = _partition_for(context, call, name, data, part, request.transactional_id is not None)
             if partition is not None:
-                targets.append((partition, part))
+                served.targets.append((partition, part))
                 records: memoryview = data.records  # type: ignore[assignment]  # else there were no partition for it
                 sent.append(records)
                 if not partition.keeps_codec or (
@@ -184,29 +195,20 @@ def _find(
 
 
 def _check(
-    context: Context,
-    call: Call,
-    request: ProduceRequest,
-    response: ProduceResponse,
-    targets: list[_Target],
-    sent: list[memoryview],
-    found: int,
-    now: Instant,
+    served: _Served, request: ProduceRequest, sent: list[memoryview], found: int, now: Instant
 ) -> Answer:
     """Check the batches, then append them."""
     if found & _ELSEWHERE:
-        _name_leaders(context, call, response, ())
+        _name_leaders(served.context, served.call, served.response, ())
     if request.transactional_id is not None:
-        return _verify(context, call, request, response, targets, sent, now)
+        return _verify(served, request, sent, now)
     if found & _NOT_AUTHORIZED:
-        refuse_all(response, _UNAUTHORIZED)
-        targets, sent = [], []
-    batches = _check_at_once(targets, sent, now) if found & _TO_CHECK else sent
+        refuse_all(served.response, _UNAUTHORIZED)
+        served.targets, sent = [], []
+    batches = _check_at_once(served.targets, sent, now) if found & _TO_CHECK else sent
     if batches is not None:
-        return _append_all(context, call, request.acks, request.timeout_ms, response, targets, batches, now)
-    return _check_in_job(
-        context, call, request.acks, request.timeout_ms, response, targets, context.jobs.kept(sent), now
-    )
+        return _append_all(served, batches, now)
+    return _check_in_job(served, served.context.jobs.kept(sent), now)
 
 
 def _name_leaders(
@@ -230,30 +232,22 @@ def _name_leaders(
     ]
 
 
-def _verify(
-    context: Context,
-    call: Call,
-    request: ProduceRequest,
-    response: ProduceResponse,
-    targets: list[_Target],
-    sent: list[memoryview],
-    now: Instant,
-) -> Answer:
+def _verify(served: _Served, request: ProduceRequest, sent: list[memoryview], now: Instant) -> Answer:
     """Check and append, once the coordinator has verified the partitions where the batches open a
     transaction.
     """
-    acks, timeout_ms = request.acks, request.timeout_ms
 
     def go_on(
         targets: list[_Target], batches: Sequence[memoryview | bytearray], proofs: Proofs, now: Instant
     ) -> Answer:
+        served.targets, served.proofs = targets, proofs
         checked = _check_at_once(targets, batches, now)
         if checked is not None:
-            return _append_all(context, call, acks, timeout_ms, response, targets, checked, now, proofs)
+            return _append_all(served, checked, now)
         copies = [records if isinstance(records, bytearray) else bytearray(records) for records in batches]
-        return _check_in_job(context, call, acks, timeout_ms, response, targets, copies, now, proofs)
+        return _check_in_job(served, copies, now)
 
-    return verify(context, call, request, response, targets, sent, go_on, now)
+    return verify(served.context, served.call, request, served.response, served.targets, sent, go_on, now)
 
 
 def _is_compressed(records: memoryview | bytearray) -> bool:
@@ -346,117 +340,80 @@ def _partition_for(
     return partition
 
 
-def _check_in_job(
-    context: Context,
-    call: Call,
-    acks: int,
-    timeout_ms: int,
-    response: ProduceResponse,
-    targets: list[_Target],
-    copies: Sequence[bytearray | memoryview],
-    now: Instant,
-    proofs: Proofs = NO_PROOFS,
-) -> Parked:
+def _check_in_job(served: _Served, copies: Sequence[bytearray | memoryview], now: Instant) -> Parked:
     """Check in a job, and append when it is done."""
 
     def checked(batches: list[Checked | RecordsRefused] | StorageError, then: Instant) -> Answer:
         assert not isinstance(batches, StorageError), "validation reads no disk"
-        return _append_all(context, call, acks, timeout_ms, response, targets, batches, then, proofs)
+        return _append_all(served, batches, then)
 
+    targets = served.targets
     batches = tuple((copy, partition.settings) for copy, (partition, _) in zip(copies, targets, strict=True))
     room = ValidationMemory(batches)
     job = partial(check_all, batches, room, now.wall_ms)
     refused: list[Checked | RecordsRefused] = [_NO_MEMORY] * len(targets)
-    context.jobs.run_in_steps(
-        call,
+    served.context.jobs.run_in_steps(
+        served.call,
         job,
         checked,
         copies=copies,
         memory_bytes=room.total_bytes,
         without_memory=refused,
     )
-    return Parked.MUTING if acks else Parked.MUTING_SILENT
+    return Parked.MUTING if served.acks else Parked.MUTING_SILENT
 
 
 def _append_all(
-    context: Context,
-    call: Call,
-    acks: int,
-    timeout_ms: int,
-    response: ProduceResponse,
-    targets: list[_Target],
+    served: _Served,
     batches: Sequence[Sent | RecordsRefused],
     now: Instant,
-    proofs: Proofs = NO_PROOFS,
     begin: int = 0,
     waiting: "Iterable[_Share]" = (),
 ) -> Answer:
     """Append each batch that is not refused, from that of index `begin` on; those before it are appended, and
     their shares are `waiting`.
     """
+    context, call, response, targets = served.context, served.call, served.response, served.targets
     if len(targets) - begin > _FEW:
-        steps = _append_in_steps(context, call, acks, timeout_ms, response, targets, batches, proofs)
-        return context.slices.begin(call, steps, now, is_silent=not acks)
+        return context.slices.begin(call, _append_in_steps(served, batches), now, is_silent=not served.acks)
     shares = list(waiting)
     may_have_failed = len(shares) < begin
     for index in range(begin, len(targets)):
-        partition, part = targets[index]
-        share = _append(
-            context, call, partition, batches[index], part, acks, now, proofs.get(index) if proofs else None
-        )
+        share = _append(served, index, batches[index], now)
         if share is not None:
             shares.append(share)
-        elif part.error_code:
+        elif targets[index][1].error_code:
             may_have_failed = True
     if may_have_failed and any(part.error_code for _, part in targets):
         call.has_error = True
         _name_leaders(context, call, response, targets)
-    if acks == 0:
+    if served.acks == 0:
         if any(part.error_code for topic in response.responses for part in topic.partition_responses):
             context.disconnect(call.session, "a produce without acknowledgement failed")
         return Parked.SILENT
     if not shares:
         return response
-    return _park(context, call, response, shares, timeout_ms, now)
+    return _park(served, shares, now)
 
 
-def _append_in_steps(
-    context: Context,
-    call: Call,
-    acks: int,
-    timeout_ms: int,
-    response: ProduceResponse,
-    targets: list[_Target],
-    batches: Sequence[Sent | RecordsRefused],
-    proofs: Proofs = NO_PROOFS,
-) -> AnsweredInSteps:
+def _append_in_steps(served: _Served, batches: Sequence[Sent | RecordsRefused]) -> AnsweredInSteps:
     """As `_append_all`, for many partitions."""
     shares: list[_Share] = []
-    for index, (partition, part) in enumerate(targets):
+    for index, batch in enumerate(batches):
         now = yield
-        share = _append(context, call, partition, batches[index], part, acks, now, proofs.get(index))
+        share = _append(served, index, batch, now)
         if share is not None:
             shares.append(share)
     now = yield
-    appended = len(targets)
-    return _append_all(
-        context, call, acks, timeout_ms, response, targets, batches, now, proofs, appended, shares
-    )
+    return _append_all(served, batches, now, len(batches), shares)
 
 
-def _append(
-    context: Context,
-    call: Call,
-    partition: Partition,
-    batch: Sent | RecordsRefused,
-    part: PartitionProduceResponse,
-    acks: int,
-    now: Instant,
-    proof: Verification | None,
-) -> "_Share | None":
-    """Append one partition's batch and fill its part of the response; returns the share that must wait if
-    acks=all is not yet satisfied.
+def _append(served: _Served, index: int, batch: Sent | RecordsRefused, now: Instant) -> "_Share | None":
+    """Append the batch of one partition and fill its part of the response; returns the share that must wait
+    if acks=all is not yet satisfied.
     """
+    partition, part = served.targets[index]
+    acks = served.acks
     try:
         if acks == _ACKS_ALL and not partition.has_enough_in_sync:
             raise PartitionUnavailable(ErrorCode.NOT_ENOUGH_REPLICAS)
@@ -467,7 +424,7 @@ def _append(
         room = partition.home.room
         if not room.takes(len(batch), now):
             raise PartitionUnavailable(ErrorCode.KAFKA_STORAGE_ERROR, room.refusal)
-        result = partition.append(batch, now, proof)
+        result = partition.append(batch, now, served.proofs.get(index) if served.proofs else None)
     except PartitionUnavailable as unavailable:
         part.error_code = unavailable.code
         part.error_message = unavailable.message
@@ -478,7 +435,7 @@ def _append(
         partition.disk.traffic.produce_refused(0 if isinstance(batch, RecordsRefused) else len(batch))
         return None
     if partition.home.is_congested:
-        context.pause(call.session)
+        served.context.pause(served.call.session)
     part.base_offset = result.base_offset
     part.log_append_time_ms = result.log_append_time_ms
     part.log_start_offset = result.log_start_offset
@@ -557,15 +514,9 @@ class _ParkedProduce:
         """The shares stay parked until the high watermark passes them, and are dropped then."""
 
 
-def _park(
-    context: Context,
-    call: Call,
-    response: ProduceResponse,
-    shares: list[_Share],
-    timeout_ms: int,
-    now: Instant,
-) -> Answer:
-    whole = _ParkedProduce(context, call, response, shares)
+def _park(served: _Served, shares: list[_Share], now: Instant) -> Answer:
+    context, call, timeout_ms = served.context, served.call, served.timeout_ms
+    whole = _ParkedProduce(context, call, served.response, shares)
     is_alone = True
     for share in shares:
         is_alone = is_alone and share.leader is not None and share.leader.is_alone
@@ -580,6 +531,6 @@ def _park(
             call.has_error = True
             whole.remaining -= 1
     if whole.remaining == 0:
-        return response
+        return served.response
     context.timers.park(whole, max(timeout_ms, OWN_DISK_WAIT_MS) if is_alone else timeout_ms, now)
     return Parked.FLOWING
