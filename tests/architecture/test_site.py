@@ -103,6 +103,10 @@ def test_the_index_by_reader_and_the_navigation_name_every_page() -> None:
     assert {page for page in pages if f"- {page}\n" not in navigation} == set()
 
 
+def test_readme_is_a_screen_and_a_half() -> None:
+    assert len((PROJECT / "README.md").read_text().splitlines()) <= 95, "the rest belongs in docs/"
+
+
 def test_what_is_not_supported_agrees_with_the_tables_of_apis_and_settings() -> None:
     assert protocol_page.contradictions() == []
 
