@@ -1,4 +1,4 @@
-"""Records: batches of format v2, their codecs, control batches, the partitioner, and batches as Arrow
+"""Records: batches of format v2, their codecs, control batches, and batches as Arrow
 columns.
 
 Contains the format of a batch, but no requests, files or time. Start with `batch.py`, where the layout is

@@ -1,17 +1,21 @@
 """Contexts of TLS from the material of the stores.
 
 OpenSSL reads a private key only from a file: it gets a file in memory, or, where the system has none, a
-temporary one that only this user can read.
+temporary one that only this user can read. Cipher suites have Java's names, as in Kafka's settings:
+
+    TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 ─► ECDHE-RSA-AES128-GCM-SHA256      TLS 1.2
+    TLS_AES_128_GCM_SHA256                ─► the same                          TLS 1.3
 """
 
 import os
+import re
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Final
 
 from sparklog.errors import SettingsError
 
-from .ciphers import TLS_1_3_SUITES, split_suites
 from .keys import TlsKeys
 from .stores import Material, read_material
 
@@ -140,3 +144,34 @@ def _file_of(content: str) -> Iterator[str]:
             file.write(content)
             file.flush()
             yield file.name
+
+
+TLS_1_3_SUITES: Final = ("TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256")
+_SUITE: Final = re.compile(
+    r"TLS_(ECDHE_RSA|ECDHE_ECDSA|DHE_RSA|RSA)_WITH_"
+    r"(?:AES_(128|256)_(GCM|CBC)_(SHA|SHA256|SHA384)|(CHACHA20_POLY1305)_SHA256)"
+)
+
+
+def split_suites(suites: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The suites of TLS 1.2, by OpenSSL's names, and those of TLS 1.3; raises SettingsError for an unknown or
+    unsafe suite.
+    """
+    old, new = [], []
+    for suite in suites:
+        if suite in TLS_1_3_SUITES:
+            new.append(suite)
+        else:
+            old.append(_openssl_name(suite))
+    return old, new
+
+
+def _openssl_name(suite: str) -> str:
+    match = _SUITE.fullmatch(suite)
+    if match is None:
+        raise SettingsError(f"ssl.cipher.suites: {suite} is not a suite that is offered")
+    exchange, bits, mode, digest, chacha = match.groups()
+    start = "" if exchange == "RSA" else exchange.replace("_", "-") + "-"
+    if chacha:
+        return f"{start}CHACHA20-POLY1305"
+    return f"{start}AES{bits}-{'GCM-' if mode == 'GCM' else ''}{digest}"

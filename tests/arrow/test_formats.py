@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.arrow.formats.avro import AvroDecoder, avro_type
+from sparklog.arrow.formats.choice import TextDecoder
 from sparklog.arrow.formats.ddl import parse_schema
 from sparklog.arrow.formats.decoded import Decoded, Decoder
 from sparklog.arrow.formats.json_rows import JsonRows
 from sparklog.arrow.formats.json_text import FEW_ROWS, ROWS, JsonDecoder
 from sparklog.arrow.formats.names import SchemaIdPrefix
-from sparklog.arrow.formats.text import TextDecoder
 from sparklog.arrow.formats.types import name_of, nullable
 from tests.properties import examples
 

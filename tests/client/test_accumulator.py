@@ -7,11 +7,10 @@ import pytest
 from sparklog.client.cluster import Cluster, Entropy
 from sparklog.client.failures import RecordTooLarge
 from sparklog.client.producer.accumulator import Accumulator
-from sparklog.client.producer.intake import Intake
+from sparklog.client.producer.intake import Intake, partition_for
 from sparklog.model import Micros, TopicPartition
 from sparklog.record.batch import build_batch, decode_records, record_size_max
 from sparklog.record.columns import PartitionBatch
-from sparklog.record.partitioner import partition_for
 from tests.client.wire import START, metadata, ms, no_chance, settings
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

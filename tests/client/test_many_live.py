@@ -13,11 +13,11 @@ import sparklog
 from sparklog.client.admin.admin import Admin
 from sparklog.client.consumer.consumer import Consumer, ConsumerRecord
 from sparklog.client.failures import RecordTooLarge
+from sparklog.client.producer.intake import partition_for
 from sparklog.client.producer.producer import Producer
 from sparklog.errors import SettingsError
 from sparklog.model import TopicPartition
 from sparklog.record.columns import RowRefused
-from sparklog.record.partitioner import partition_for
 from tests.client.wire import ScriptedBroker
 
 PATIENCE_S = 20

@@ -6,6 +6,7 @@ from struct import unpack_from
 import pyarrow as pa
 import pytest
 
+from sparklog.client.producer.intake import partition_for
 from sparklog.errors import DecodeError
 from sparklog.record.batch import build_batch, codec_of, decode_records, read_header
 from sparklog.record.columns import (
@@ -25,7 +26,6 @@ from sparklog.record.columns import (
 )
 from sparklog.record.compression import Codec
 from sparklog.record.control import ControlType, Marker, build_marker
-from sparklog.record.partitioner import partition_for
 
 HEADERS_TYPE = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 

@@ -4,7 +4,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from sparklog.record.partitioner import partition_for
+from sparklog.client.producer.intake import partition_for
 from tests.spark.conftest import MakeTopic
 from tests.spark.frames import read, texts, write
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from sparklog.errors import SettingsError
-from sparklog.tls.ciphers import TLS_1_3_SUITES, split_suites
-from sparklog.tls.contexts import client_context, server_context
+from sparklog.tls.contexts import TLS_1_3_SUITES, client_context, server_context, split_suites
 from sparklog.tls.keys import TlsKeys
 from sparklog.tls.stores import read_material
 from tests.certificates import authority, issued

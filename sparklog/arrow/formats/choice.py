@@ -5,7 +5,7 @@ from typing import Final
 import pyarrow as pa
 
 from sparklog.arrow.formats.ddl import parse_schema
-from sparklog.arrow.formats.decoded import Decoder
+from sparklog.arrow.formats.decoded import Decoded, Decoder
 from sparklog.arrow.formats.names import Format, PartFormat, SchemaIdPrefix
 from sparklog.arrow.formats.types import check_names, is_choice, name_of, nullable
 from sparklog.errors import SettingsError
@@ -48,8 +48,6 @@ def decoder_of(part: PartFormat, wanted: pa.DataType) -> Decoder | None:
         case Format.BINARY:
             return None
         case Format.STRING:
-            from sparklog.arrow.formats.text import TextDecoder
-
             return TextDecoder()
         case Format.JSON:
             from sparklog.arrow.formats.json_text import JsonDecoder
@@ -119,3 +117,25 @@ def check_part(part: PartFormat) -> None:
         )
     if part.format is not Format.PROTOBUF and part.message is not None:
         raise SettingsError(f"option {message!r} needs {format_!r} to be protobuf, not {part.format.value}")
+
+
+class TextDecoder:
+    """Byte strings as strings over the same buffers, if all of them are UTF-8."""
+
+    def decode(self, values: pa.Array) -> Decoded:
+        try:
+            return Decoded(values.cast(pa.string()), {})
+        except pa.ArrowInvalid:
+            return _row_by_row(values)
+
+
+def _row_by_row(values: pa.Array) -> Decoded:
+    texts: list[str | None] = []
+    refused: dict[int, str] = {}
+    for row, content in enumerate(values.to_pylist()):
+        try:
+            texts.append(None if content is None else content.decode())
+        except UnicodeDecodeError as error:
+            texts.append(None)
+            refused[row] = f"not UTF-8 at byte {error.start}"
+    return Decoded(pa.array(texts, pa.string()), refused)

@@ -22,10 +22,10 @@ import pyarrow.json as pj
 
 from sparklog.arrow.formats.decoded import Decoded
 from sparklog.arrow.formats.json_rows import JsonRows, binaries
-from sparklog.arrow.formats.prefix import without_prefix
 from sparklog.arrow.formats.times import timestamps
 from sparklog.arrow.formats.types import TIMESTAMP, TIMESTAMP_NTZ, array_of
 from sparklog.kernels import compiled
+from sparklog.record.schema_id import MAGIC, SIZE
 
 ROWS: Final = 16384
 FEW_ROWS: Final = 1024
@@ -199,3 +199,18 @@ def _finished(column: pa.Array, kind: pa.DataType) -> pa.Array:
 def _finished_struct(columns: list[pa.Array], kind: pa.StructType, mask: pa.Array | None) -> pa.Array:
     children = [_finished(column, field.type) for column, field in zip(columns, kind, strict=True)]
     return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
+
+
+_INT32_MAX: Final = (1 << 31) - 1
+
+
+def without_prefix(values: pa.Array) -> pa.Array:
+    """Binary values without the prefix, for formats whose content never begins with a zero byte."""
+    begins = pc.starts_with(values, MAGIC)
+    if not pc.any(begins).as_py():
+        return values
+    has_prefix = pc.and_(begins, pc.greater_equal(pc.binary_length(values), SIZE))
+    # pyarrow fails if a value is shorter than the slice and no end is given.
+    return pc.if_else(
+        has_prefix, pc.binary_slice(pc.if_else(has_prefix, values, bytes(SIZE)), SIZE, _INT32_MAX), values
+    )

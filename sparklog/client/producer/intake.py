@@ -135,7 +135,7 @@ class Intake:
             if self._partitioner is not None:
                 number: int | None = self._partitioner(topic, bytes_of(key), bytes_of(value), count)
             else:
-                number = None if key is None else _partition_of(key, count)
+                number = None if key is None else partition_for(key, count)
             some_keys, some_values = chosen.setdefault(number, ([], []))
             some_keys.append(key)
             some_values.append(value)
@@ -272,7 +272,7 @@ class Intake:
         if not batches or (partition is None and self._partitioner is not None):
             return None
         if partition is None:
-            partition = _partition_of(key, len(batches))
+            partition = partition_for(key, len(batches))
         return batches[partition] if 0 <= partition < len(batches) else None
 
     def _begin(
@@ -288,7 +288,7 @@ class Intake:
         if partition is None and self._partitioner is not None:
             partition = self._partitioner(topic, bytes_of(key), bytes_of(value), len(view.partitions))
         elif key is not None and not self._ignores_keys and partition is None:
-            partition = _partition_of(key, len(batches))
+            partition = partition_for(key, len(batches))
         elif partition is None:
             partition, is_sticky = self._sticky.choose(view, size, self._accumulator), True
         self._checked(view, partition)
@@ -434,5 +434,8 @@ def bytes_of(content: Content) -> bytes | None:
     raise TypeError(f"{type(content).__name__} is neither bytes nor text: give the producer a serializer")
 
 
-def _partition_of(key: Content, count: int) -> int:
+def partition_for(key: Content, count: int) -> int:
+    """The partition in `[0, count)` of a key, as of Kafka's Java client. librdkafka's own default is CRC32
+    (`consistent_random`); `partitioner=murmur2_random` there agrees with this.
+    """
     return (columns.murmur2(bytes_of(key) or b"") & 0x7FFFFFFF) % count
