@@ -37,7 +37,8 @@ _DECLARED: Final[dict[str, dict[Level, str]]] = {
         INFO: "broker-ready controlled-shutdown-begins controlled-shutdown-ends http-listening joining "
         "logger-level-changed ready settings-changed settings-reloaded stopped stopping",
         WARN: "broker-still-fenced descriptor-limit-low envelope-refused feature-level-lowered "
-        "job-out-of-memory lines-dropped out-of-descriptors out-of-memory warning",
+        "job-out-of-memory lines-dropped out-of-descriptors out-of-memory topic-settings-unreadable "
+        "warning",
         ERROR: "refused settings-not-reloaded",
         FATAL: "halt",
     },

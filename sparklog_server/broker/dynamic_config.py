@@ -12,7 +12,7 @@ from sparklog_server.config.settings import BrokerSettings, TopicSettings
 from sparklog_server.controller.configs import layers_in
 from sparklog_server.log.log_config import CompressionType, LogConfig, TimestampType
 from sparklog_server.loggers import Level, Loggers
-from sparklog_server.metadata.image import BROKER_RESOURCE, MetadataDelta, MetadataImage
+from sparklog_server.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataDelta, MetadataImage
 from sparklog_server.replica.log_cleaner import CleaningLimits
 
 
@@ -52,6 +52,11 @@ class DynamicBrokerConfig:
     def follow(self, delta: MetadataDelta) -> bool:
         """Apply published metadata; returns whether settings of this broker changed."""
         self._image = delta.after
+        for resource_type, name in delta.configs_changed:
+            if resource_type == TOPIC_RESOURCE and (
+                keys := TopicSettings.unreadable(delta.after.topic_config(name))
+            ):
+                self._trace("topic-settings-unreadable", topic=name, keys=",".join(keys))
         if not any(resource in delta.configs_changed for resource in self._resources):
             return False
         before = self.layers

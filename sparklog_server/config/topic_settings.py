@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import cache
 from typing import Annotated, Any
 
@@ -22,6 +21,8 @@ _MINUTE_MS = 60_000
 _HOUR_MS = 3_600_000
 _HINTED_LENGTH_MAX = 100  # a longer comparison takes milliseconds
 _THROTTLED = re.compile(r"([0-9]+:[0-9]+)?")
+_DELETES_NOTHING: dict[str, object] = {"cleanup.policy": (), "retention.bytes": -1, "retention.ms": -1}
+"""The value, by key, with which a stored override that cannot be read deletes no record."""
 _CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
 
@@ -396,15 +397,30 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
         or with other defaults.
 
         Overrides unknown to this release are left out; two that contradict each other both apply, as in
-        Kafka.
+        Kafka. If one that decides what is deleted has a value that this release cannot read, it deletes
+        nothing.
         """
         changes: dict[str, Any] = {}
         for name, text in overrides.items():
             if name in topic_keys():
                 field, key = topic_keys()[name]
-                with suppress(SettingsError):
+                try:
                     changes[field] = key.parse(text)
+                except SettingsError:
+                    if name in _DELETES_NOTHING:
+                        changes[field] = _DELETES_NOTHING[name]
         return msgspec.structs.replace(defaults, **changes) if changes else defaults
+
+    @staticmethod
+    def unreadable(overrides: Mapping[str, str]) -> list[str]:
+        """The keys of stored overrides whose values this release cannot read, sorted."""
+        found = []
+        for name in sorted(overrides.keys() & topic_keys().keys()):
+            try:
+                topic_keys()[name][1].parse(overrides[name])
+            except SettingsError:
+                found.append(name)
+        return found
 
     @property
     def segment_bytes_effective(self) -> int:

@@ -2,6 +2,8 @@
 for groups.
 """
 
+import pytest
+
 from sparklog.errors import ErrorCode
 from sparklog.model import Offset
 from sparklog.record.batch import build_batch
@@ -14,8 +16,8 @@ from sparklog.wire.messages.list_offsets import ListOffsetsResponse
 from sparklog.wire.messages.produce import ProduceResponse
 from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
 from sparklog_server.config.settings import BrokerSettings
-from sparklog_server.metadata.image import MetadataImage
-from sparklog_server.metadata.records import RegisterBrokerRecord
+from sparklog_server.metadata.image import TOPIC_RESOURCE, MetadataImage
+from sparklog_server.metadata.records import ConfigRecord, RegisterBrokerRecord
 from sparklog_server.simulation.cluster import SimulatedConnection
 from tests.broker.configuring import BROKER, DELETE, GROUP, TOPIC, alter, resource, set_to
 from tests.broker.world import ACKS_ALL, PRODUCE_BY_NAME, World, latest, listed, produce, produced
@@ -204,3 +206,22 @@ def test_a_broker_is_alone_until_a_second_one_registers() -> None:
         image, delta = image.apply([(Offset(node), record)])
         live.follow(delta)
         assert live.is_only_broker == is_only
+
+
+@pytest.mark.parametrize("name", ["cleanup.policy", "retention.ms", "retention.bytes"])
+def test_a_stored_setting_that_cannot_be_read_deletes_nothing_and_is_warned_of(name: str) -> None:
+    told: list[tuple[str, dict[str, object]]] = []
+    static = BrokerSettings.of({"log.retention.ms": "1", "log.retention.bytes": "1"})
+    live = DynamicBrokerConfig(static, trace=lambda event, **fields: told.append((event, fields)))
+    record = ConfigRecord(
+        resource_type=TOPIC_RESOURCE, resource_name="t", name=name, value="of a later release"
+    )
+    live.follow(MetadataImage().apply([(Offset(0), record)])[1])
+    settings = live.log("t")
+    deletes = {
+        "cleanup.policy": settings.is_deleted or settings.is_compacted,
+        "retention.ms": settings.retention_ms >= 0,
+        "retention.bytes": settings.retention_bytes >= 0,
+    }
+    assert not deletes[name]
+    assert told == [("topic-settings-unreadable", {"topic": "t", "keys": name})]
