@@ -21,7 +21,7 @@ from sparklog_server.daemon.server import prepare_process
 from sparklog_server.disk.os_disk import OsDisk
 from sparklog_server.log.cleaner import Round
 from sparklog_server.log.compaction import judge, plan_round
-from sparklog_server.log.partition_log import LogSettings, PartitionLog
+from sparklog_server.log.partition_log import LogConfig, PartitionLog
 from sparklog_server.log.swap import commit
 from sparklog_server.replica.log_cleaner import WORK_BYTES
 
@@ -34,7 +34,7 @@ NOW = Instant(Micros(0), Millis(1_700_000_000_000))
 
 def filled_log(disk: OsDisk, directory: str, records: int) -> PartitionLog:
     """A log of records of 100 B with random keys, in segments of 128 MiB, synced."""
-    settings = LogSettings(is_compacted=True, segment_bytes=128 << 20, max_message_bytes=1 << 20)
+    settings = LogConfig(is_compacted=True, segment_bytes=128 << 20, max_message_bytes=1 << 20)
     log = PartitionLog.open(disk, directory, TopicPartition("bench", 0), ZERO_UUID, settings, now=NOW)
     chosen = random.Random(1)
     keys = max(records * KEYS // RECORDS, 1)

@@ -20,7 +20,7 @@ from sparklog.kernels import scan
 from sparklog.model import ZERO_UUID, Instant, LeaderEpoch, Micros, Millis, Offset, TopicPartition
 from sparklog.record.batch import build_batch
 from sparklog_server.disk.os_disk import OsDisk
-from sparklog_server.log.partition_log import LogSettings, PartitionLog
+from sparklog_server.log.partition_log import LogConfig, PartitionLog
 
 CALLS = 20_000
 BATCH_BYTES = 170
@@ -53,9 +53,7 @@ def small_batch(*, producer_id: int = -1) -> memoryview:
 
 def measure_appends(figures: harness.Figures, disk: OsDisk, directory: Path) -> PartitionLog:
     """Appends one by one; the same buffer each time, its base offset set back as a client would send it."""
-    log = PartitionLog.open(
-        disk, str(directory), TopicPartition("bench", 0), ZERO_UUID, LogSettings(), now=NOW
-    )
+    log = PartitionLog.open(disk, str(directory), TopicPartition("bench", 0), ZERO_UUID, LogConfig(), now=NOW)
     batch = small_batch()
 
     def reset() -> None:
@@ -134,7 +132,7 @@ def measure_large_appends(figures: harness.Figures, disk: OsDisk, directory: Pat
     """
     path = directory / "large-0"
     path.mkdir()
-    log = PartitionLog.open(disk, str(path), TopicPartition("large", 0), ZERO_UUID, LogSettings(), now=NOW)
+    log = PartitionLog.open(disk, str(path), TopicPartition("large", 0), ZERO_UUID, LogConfig(), now=NOW)
     batch = memoryview(bytearray(raw.batch(value_bytes=100, records=150, timestamp_ms=NOW.wall_ms)))
     bare = os.open(directory / "large", os.O_RDWR | os.O_CREAT)
     appending, writing = [], []
