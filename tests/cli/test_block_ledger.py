@@ -64,7 +64,7 @@ NOT_EXECUTED: Final = {
     (
         "docs/migrating-from-kafka.md",
         "Without installing it",
-    ): "it downloads a release; tests/spark/test_shipping.py ships a wheel of this tree",
+    ): "it needs a cluster; tests/spark/test_shipping.py ships a zip file of this tree",
     ("docs/notebooks.md", "Without Databricks"): "tests/notebooks executes every notebook",
     ("docs/security.md", "Quick start"): OTHER_MACHINES,
     ("docs/security.md", "Several nodes"): OTHER_MACHINES,
@@ -107,7 +107,7 @@ NOT_EXECUTED: Final = {
 """Blocks below a heading that no test executes as they stand, and why."""
 
 SHELL = ("", "sh", "console")
-PROGRAMS = r"(sparklog|python|make|pip|podman|unshare|kafka-\w+|cd|useradd|curl|seq)\b"
+PROGRAMS = r"(sparklog|python|make|pip|git|podman|unshare|kafka-\w+|cd|useradd|curl|seq)\b"
 
 
 def is_shell(block: Block) -> bool:
