@@ -33,7 +33,7 @@ from sparklog_server.broker.sliced_requests import SlicedRequests
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.metadata.entries import TopicImage
 from sparklog_server.metadata.image import MetadataImage
-from sparklog_server.replica.partitions import Partitions
+from sparklog_server.replica.replica_manager import ReplicaManager
 
 if TYPE_CHECKING:
     from sparklog_server.broker.consumer_sessions import ConsumerSessions
@@ -126,7 +126,7 @@ class Context:
         live: DynamicBrokerConfig,
         cluster_id: str,
         quorum: Quorum,
-        partitions: Partitions,
+        partitions: ReplicaManager,
         groups: CoordinatorShards,
         transactions: TransactionCoordinator,
         links: Links,

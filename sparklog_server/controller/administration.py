@@ -29,13 +29,13 @@ from .features import update_features
 from .partition_changes import alter_partition_reassignments, elect_leaders
 from .quorum_port import QuorumPort
 from .refusals import refusal_of
-from .topics import Rules, create_partitions, create_topics, delete_topics
+from .topics import DecisionInputs, create_partitions, create_topics, delete_topics
 
 
 def administer(
     pending: MetadataImage,
     command: Message,
-    rules: Rules,
+    inputs: DecisionInputs,
     layers: Layers,
     settings_for: SettingsFor,
     quorum: QuorumPort,
@@ -45,11 +45,11 @@ def administer(
     """The records and the reply for such a command."""
     match command:
         case CreateTopicsRequest():
-            return create_topics(pending, command, rules)
+            return create_topics(pending, command, inputs)
         case DeleteTopicsRequest():
             return delete_topics(pending, command)
         case CreatePartitionsRequest():
-            return create_partitions(pending, command, rules)
+            return create_partitions(pending, command, inputs)
         case IncrementalAlterConfigsRequest():
             return incremental_alter_configs(pending, command, layers)
         case AlterConfigsRequest():
@@ -61,9 +61,9 @@ def administer(
         case AlterClientQuotasRequest():
             return alter_client_quotas(pending, command)
         case AlterUserScramCredentialsRequest():
-            return alter_user_scram_credentials(pending, command, rules.entropy)
+            return alter_user_scram_credentials(pending, command, inputs.entropy)
         case CreateAclsRequest():
-            return create_acls(pending, command, known, rules.entropy)
+            return create_acls(pending, command, known, inputs.entropy)
         case DeleteAclsRequest():
             return delete_acls(pending, command)
         case UpdateFeaturesRequest():

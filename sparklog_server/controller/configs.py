@@ -54,7 +54,7 @@ def layers_in(image: MetadataImage, static: BrokerSettings) -> Layers:
     )
 
 
-class ToldConfigs:
+class CreatedConfigs:
     """The effective settings of new topics, as CreateTopics replies list them; those of a topic without
     overrides are computed once.
     """

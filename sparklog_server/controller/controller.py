@@ -38,7 +38,7 @@ from sparklog_server.outcome import Outcome, Refused
 
 from .broker_changes import leaderless_elected
 from .brokers import Brokers
-from .configs import ToldConfigs, layers_in
+from .configs import CreatedConfigs, layers_in
 from .min_isr import with_cluster_level
 from .names import unified
 from .sessions import Probe, Sessions
@@ -82,7 +82,7 @@ class Controller:
         self._idle_interval_us = idle_interval_ms * 1000
         self._idle_since_us = Micros(0)
         self._known_rules: KnownRules | None = None  # of `pending`, once a command needs them
-        self._has_company = False
+        self._has_several_nodes = False
         self._is_new = False
         self._probes: list[Probe] = []
         self._settings_changed()
@@ -162,11 +162,11 @@ class Controller:
             return register_controller(self.pending, command)
         from .administration import administer
         from .tokens import TokenCommand
-        from .topics import Rules
+        from .topics import DecisionInputs
 
         if isinstance(command, TokenCommand):
             return self._delegation_tokens(now).decide(self.pending, command, principal, now)
-        rules = Rules(self._layers.effective, self._entropy, self._collision, self._told)
+        inputs = DecisionInputs(self._layers.effective, self._entropy, self._collision, self._created_configs)
         if self._known_rules is None:
             from .acls import KnownRules
 
@@ -174,7 +174,7 @@ class Controller:
         return administer(
             self.pending,
             command,
-            rules,
+            inputs,
             self._layers,
             self._settings_for,
             self._quorum,
@@ -187,7 +187,7 @@ class Controller:
         self.pending, delta = self.pending.apply(records)
         if self._known_rules is not None:
             self._known_rules.follow(delta)
-        self._has_company = _has_several_nodes(self.pending)
+        self._has_several_nodes = _has_several_nodes(self.pending)
         if any(resource_type == BROKER_RESOURCE for resource_type, _ in delta.configs_changed):
             self._settings_changed()
         for topic in delta.topics_deleted:
@@ -204,7 +204,7 @@ class Controller:
         self._known_rules = None
         if self._tokens is not None:
             self._tokens.reset()
-        self._has_company = _has_several_nodes(committed)
+        self._has_several_nodes = _has_several_nodes(committed)
         self._settings_changed()
         self._colliding = {}
         for name in committed.topics_by_name:
@@ -217,14 +217,14 @@ class Controller:
         shows.
         """
         self._probes += self.sessions.due_probes(self.pending, now)
-        if self._is_new and self._has_company:
+        if self._is_new and self._has_several_nodes:
             # The elections for a broker that returned may take several batches: the last leader may have
             # written only the first.
             self._is_new = False
             if unfinished := leaderless_elected(self.pending, self._settings_for):
                 return tuple(unfinished)
         records = self._brokers.fence_silent(self.pending, now, self._settings_for)
-        if not records and self._has_company:
+        if not records and self._has_several_nodes:
             if self._elections is None:
                 from .timed_elections import TimedElections  # as in `decide`
 
@@ -251,14 +251,14 @@ class Controller:
         sessions_us = self.sessions.deadline()
         if self._tokens is not None:
             sessions_us = earlier(sessions_us, self._tokens.due_us)
-        if not self._has_company:
+        if not self._has_several_nodes:
             return sessions_us
         elections_us = None if self._elections is None else self._elections.deadline()
         return earlier(earlier(sessions_us, self._idle_until_us()), elections_us)
 
     def _idle_until_us(self) -> Micros | None:
         """The time of the next NoOpRecord, and of the first call of `tick`; None for a node alone."""
-        if not self._has_company or not self._idle_interval_us:
+        if not self._has_several_nodes or not self._idle_interval_us:
             return None
         return Micros(self._idle_since_us + (0 if self._is_new else self._idle_interval_us))
 
@@ -276,7 +276,7 @@ class Controller:
     def _settings_changed(self) -> None:
         """Use the dynamic settings in the pending image and this node's own settings for decisions."""
         self._layers = layers_in(self.pending, self._settings)
-        self._told = ToldConfigs(self._layers)
+        self._created_configs = CreatedConfigs(self._layers)
 
     def _collision(self, name: str) -> str | None:
         if "." not in name and "_" not in name:

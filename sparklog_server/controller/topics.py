@@ -37,7 +37,7 @@ from sparklog_server.metadata.image import TOPIC_RESOURCE, MetadataImage
 from sparklog_server.metadata.records import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 from sparklog_server.outcome import Outcome, Refused
 
-from .configs import ToldConfigs, checked, overrides_of
+from .configs import CreatedConfigs, checked, overrides_of
 from .names import check_name
 from .placement import DirectoryChooser, Entropy, Placer
 
@@ -55,31 +55,31 @@ Colliding = Callable[[str], str | None]
 """The existing topic with the same metric name (`.` and `_` collide); None if there is none."""
 
 
-class Rules(msgspec.Struct, frozen=True):
+class DecisionInputs(msgspec.Struct, frozen=True):
     """The inputs of a decision besides the image."""
 
     settings: BrokerSettings
     entropy: Entropy
     colliding: Colliding
-    told: ToldConfigs
+    configs_of: CreatedConfigs
 
 
 def create_topics(
-    image: MetadataImage, request: CreateTopicsRequest, rules: Rules
+    image: MetadataImage, request: CreateTopicsRequest, inputs: DecisionInputs
 ) -> Outcome[Message, CreateTopicsResponse]:
     """Create the valid topics of a request; all their records are one atomic batch."""
     repeated = _repeated(topic.name for topic in request.topics)
     topics = [topic for topic in request.topics if topic.name not in repeated]
     records: list[Message] = []
     results: list[CreatableTopicResult] = []
-    room = rules.settings.sparklog_partitions_max - image.partition_count
-    asked = sum(partitions_asked(topic, rules.settings.num_partitions) for topic in topics)
+    room = inputs.settings.sparklog_partitions_max - image.partition_count
+    asked = sum(partitions_asked(topic, inputs.settings.num_partitions) for topic in topics)
     too_many = max(len(topics), asked) > PARTITIONS_PER_REQUEST_MAX
     for topic in topics:
         try:
             if too_many:
                 raise Refused(ErrorCode.POLICY_VIOLATION, TOO_MANY_PARTITIONS)
-            made, result = _create_topic(image, topic, rules, room)
+            made, result = _create_topic(image, topic, inputs, room)
         except Refused as refusal:
             results.append(_refused_topic(topic.name, refusal.code, refusal.message))
         else:
@@ -152,7 +152,7 @@ def delete_topics(
 
 
 def create_partitions(
-    image: MetadataImage, request: CreatePartitionsRequest, rules: Rules
+    image: MetadataImage, request: CreatePartitionsRequest, inputs: DecisionInputs
 ) -> Outcome[Message, CreatePartitionsResponse]:
     """Add partitions to topics; existing partitions stay as they are."""
     repeated = _repeated(topic.name for topic in request.topics)
@@ -170,8 +170,8 @@ def create_partitions(
             made = _grow_topic(
                 image,
                 topic,
-                rules,
-                room=rules.settings.sparklog_partitions_max - image.partition_count - len(records),
+                inputs,
+                room=inputs.settings.sparklog_partitions_max - image.partition_count - len(records),
             )
             if len(records) + len(made) > RECORDS_PER_REQUEST_MAX:
                 raise Refused(
@@ -202,7 +202,7 @@ def random_uuid(entropy: Entropy) -> Uuid:
 
 
 def _create_topic(
-    image: MetadataImage, topic: CreatableTopic, rules: Rules, room: int
+    image: MetadataImage, topic: CreatableTopic, inputs: DecisionInputs, room: int
 ) -> tuple[list[Message], CreatableTopicResult]:
     """The records and the result of one new topic; raises Refused."""
     if topic.name == METADATA_TOPIC:
@@ -212,20 +212,20 @@ def _create_topic(
     if topic.name in image.topics_by_name:
         raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
     check_name(topic.name)
-    if (other := rules.colliding(topic.name)) is not None:
+    if (other := inputs.colliding(topic.name)) is not None:
         message = f"Topic '{topic.name}' collides with existing topic: {other}"
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
     overrides = overrides_of(topic.configs)
-    checked(rules.settings.topics, overrides)
-    replicas = _assigned(image, topic) if topic.assignments else _placed(image, topic, rules)
+    checked(inputs.settings.topics, overrides)
+    replicas = _assigned(image, topic) if topic.assignments else _placed(image, topic, inputs)
     if len(replicas) > room:
         raise Refused(
             ErrorCode.POLICY_VIOLATION,
-            f"The cluster may have {rules.settings.sparklog_partitions_max} partitions "
+            f"The cluster may have {inputs.settings.sparklog_partitions_max} partitions "
             f"(sparklog.partitions.max) and has room for "
             f"{max(room, 0)}.",
         )
-    topic_id = random_uuid(rules.entropy)
+    topic_id = random_uuid(inputs.entropy)
     records: list[Message] = [TopicRecord(name=topic.name, topic_id=topic_id)]
     # Kafka's order: the topic, then its settings, then its partitions.
     records += [
@@ -239,7 +239,7 @@ def _create_topic(
         error_message=None,
         num_partitions=len(replicas),
         replication_factor=len(replicas[0]),
-        configs=rules.told.of(overrides),
+        configs=inputs.configs_of.of(overrides),
     )
     return records, result
 
@@ -271,7 +271,7 @@ def _assigned(image: MetadataImage, topic: CreatableTopic) -> list[tuple[NodeId,
     return [tuple(NodeId(node) for node in by_index[index].broker_ids) for index in range(len(by_index))]
 
 
-def _placed(image: MetadataImage, topic: CreatableTopic, rules: Rules) -> list[tuple[NodeId, ...]]:
+def _placed(image: MetadataImage, topic: CreatableTopic, inputs: DecisionInputs) -> list[tuple[NodeId, ...]]:
     """The replicas by partition as the controller places them; raises Refused."""
     if topic.replication_factor < -1 or topic.replication_factor == 0:
         message = "Replication factor must be larger than 0, or -1 to use the default value."
@@ -280,18 +280,18 @@ def _placed(image: MetadataImage, topic: CreatableTopic, rules: Rules) -> list[t
         raise Refused(
             ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
         )
-    count = rules.settings.num_partitions if topic.num_partitions == -1 else topic.num_partitions
+    count = inputs.settings.num_partitions if topic.num_partitions == -1 else topic.num_partitions
     replica_count = (
-        rules.settings.default_replication_factor
+        inputs.settings.default_replication_factor
         if topic.replication_factor == -1
         else topic.replication_factor
     )
-    placer = Placer(image.brokers, rules.entropy)
+    placer = Placer(image.brokers, inputs.entropy)
     return [placer.place(replica_count) for _ in range(count)]
 
 
 def _grow_topic(
-    image: MetadataImage, topic: CreatePartitionsTopic, rules: Rules, *, room: int
+    image: MetadataImage, topic: CreatePartitionsTopic, inputs: DecisionInputs, *, room: int
 ) -> list[Message]:
     """The records of the partitions to be added to one topic; raises Refused."""
     existing = image.topics_by_name.get(topic.name)
@@ -311,13 +311,13 @@ def _grow_topic(
     if additional > min(room, PARTITIONS_PER_REQUEST_MAX):
         raise Refused(
             ErrorCode.POLICY_VIOLATION,
-            f"The cluster may have {rules.settings.sparklog_partitions_max} partitions "
+            f"The cluster may have {inputs.settings.sparklog_partitions_max} partitions "
             f"(sparklog.partitions.max), and one request may add "
             f"{PARTITIONS_PER_REQUEST_MAX}; {additional} more were requested.",
         )
     replica_count = len(existing.partitions[0].replicas)
     if topic.assignments is None:
-        placer = Placer(image.brokers, rules.entropy)
+        placer = Placer(image.brokers, inputs.entropy)
         replicas = [placer.place(replica_count) for _ in range(additional)]
     else:
         for offset, assignment in enumerate(topic.assignments):

@@ -250,7 +250,7 @@ class ProducerState:
         first, last = header.base_sequence, (header.base_sequence + header.last_offset_delta) & SEQUENCE_MAX
         return next((batch for batch in producer.batches if batch[0] == first and batch[1] == last), None)
 
-    def check_own(self, header: BatchHeader, proof: Verification | None, *, is_verified: bool) -> None:
+    def check_proof(self, header: BatchHeader, proof: Verification | None, *, is_verified: bool) -> None:
         """Check a batch that the coordinator of this broker writes in a producer's transaction. Raises
         RecordsRefused.
         """

@@ -15,7 +15,7 @@ def append_in_transaction(
     PartitionUnavailable or RecordsRefused.
     """
     leader, log = partition.leader_for(-1), partition.log
-    log.producers.check_own(read_header(batch), proof, is_verified=log.settings.verifies_transactions)
+    log.producers.check_proof(read_header(batch), proof, is_verified=log.settings.verifies_transactions)
     return partition.append_own(batch, leader, now)
 
 

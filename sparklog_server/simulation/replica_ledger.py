@@ -8,7 +8,7 @@ from sparklog.model import LeaderEpoch, NodeId, Offset, TopicPartition
 from sparklog.record.batch import iterate_headers
 from sparklog_server.replica.leader import LeaderReplica
 from sparklog_server.replica.partition import Partition
-from sparklog_server.replica.partitions import Partitions
+from sparklog_server.replica.replica_manager import ReplicaManager
 from sparklog_server.simulation.ledger import Committed, Ledger
 from sparklog_server.simulation.world import Violation
 
@@ -49,7 +49,7 @@ class ReplicaLedger:
             self._shown.pop((node, one), None)
             self._ends.pop((node, one), None)
 
-    def check(self, node: NodeId, partitions: Partitions) -> None:
+    def check(self, node: NodeId, partitions: ReplicaManager) -> None:
         """Check the replicas that have changed in a turn. Raises Violation."""
         checked = self._checked.setdefault(node, {})
         for topic in self._topics:

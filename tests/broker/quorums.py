@@ -14,7 +14,7 @@ from sparklog.wire.messages.broker_registration import (
 from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from sparklog.wire.schema import Message
-from sparklog_server.broker.cluster.quorum import Company, Quorum
+from sparklog_server.broker.cluster.quorum import Quorum, QuorumSetup
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.continuations import Continuations
 from sparklog_server.metadata.features import SUPPORTED
@@ -62,7 +62,7 @@ class Node(Machine):
             entropy=world.random_of(f"node {self.id}").randbytes,
             trace=self._trace,
             now=world.instant,
-            company=Company(world.voters, (), world.bootstrap, self, QuorumConfig()),
+            setup=QuorumSetup(world.voters, (), world.bootstrap, self, QuorumConfig()),
         )
         self.node = self.quorum.raft
         self.after()

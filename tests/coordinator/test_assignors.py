@@ -123,7 +123,7 @@ def groups(draw: st.DrawFn, *, alike: bool) -> tuple[list[Subscriber], dict[Uuid
     return group, counts
 
 
-def check_owners(group: list[Subscriber], counts: dict[Uuid, int], targets: dict[str, Target]) -> None:
+def check_proofers(group: list[Subscriber], counts: dict[Uuid, int], targets: dict[str, Target]) -> None:
     wanted = {
         (topic, partition)
         for member in group
@@ -148,7 +148,7 @@ def test_uniform_is_balanced_and_moves_no_more_than_balance_takes(
 ) -> None:
     group, counts = case
     targets = assign_uniform(group, counts)
-    check_owners(group, counts, targets)
+    check_proofers(group, counts, targets)
     assert sizes(targets)[-1] - sizes(targets)[0] <= 1
     # A member can keep at most its quota; the larger quotas go first to the members that can use them.
     quota, longer = divmod(len(owners(targets)), len(group))
@@ -175,7 +175,7 @@ def test_uniform_with_uneven_subscriptions_leaves_no_topic_out_of_balance(
 ) -> None:
     group, counts = case
     targets = assign_uniform(group, counts)
-    check_owners(group, counts, targets)
+    check_proofers(group, counts, targets)
     load = {member_id: sum(map(len, target.values())) for member_id, target in targets.items()}
     for topic in TOPICS:
         able = [member.member_id for member in group if topic in member.topics]
@@ -196,7 +196,7 @@ def test_range_splits_each_topic_evenly_among_its_subscribers(
 ) -> None:
     group, counts = case
     targets = assign_range(group, counts)
-    check_owners(group, counts, targets)
+    check_proofers(group, counts, targets)
     for topic in TOPICS:
         shares = [len(targets[member.member_id].get(topic, ())) for member in group if topic in member.topics]
         assert not shares or max(shares) - min(shares) <= 1

@@ -58,7 +58,7 @@ class Port(Peers, Protocol):
         """Give responses to this quorum."""
 
 
-class Company(NamedTuple):
+class QuorumSetup(NamedTuple):
     """The quorum of a node that has other nodes: `voters` by the settings, the own `endpoints` for raft
     requests, and where a node that is no voter finds the quorum. `kraft_version` is that of a new log.
     """
@@ -115,9 +115,9 @@ class Quorum:
         entropy: Callable[[int], bytes],
         trace: Callable[..., None],
         now: Instant,
-        company: Company | None = None,
+        setup: QuorumSetup | None = None,
     ) -> "Quorum":
-        """Open the metadata log and take part in the quorum, whose only voter is this node where no `company`
+        """Open the metadata log and take part in the quorum, whose only voter is this node where no `setup`
         is given. `directory_id` is that of the directory of the metadata log.
 
         Raises StorageError, and DecodeError for a log or snapshot with records that
@@ -136,20 +136,20 @@ class Quorum:
             ),
             node_id=node_id,
             directory_id=directory_id,
-            voters=VoterSet({node_id: directory_id}) if company is None else company.voters,
-            kraft_version=int(not settings.quorum.voters_given) if company is None else company.kraft_version,
+            voters=VoterSet({node_id: directory_id}) if setup is None else setup.voters,
+            kraft_version=int(not settings.quorum.voters_given) if setup is None else setup.kraft_version,
             continuations=scope,
             trace=trace,
             now=now,
             cluster_id=cluster_id,
-            endpoints=() if company is None else company.endpoints,
-            peers=None if company is None else company.port,
-            bootstrap=() if company is None else company.bootstrap,
-            config=None if company is None else company.config,
+            endpoints=() if setup is None else setup.endpoints,
+            peers=None if setup is None else setup.port,
+            bootstrap=() if setup is None else setup.bootstrap,
+            config=None if setup is None else setup.config,
             random=lambda limit: int.from_bytes(entropy(8)) % limit,
         )
         snapshots = SnapshotGenerator(disk, raft, settings, scope, trace=trace, now=now)
-        probe = None if company is None else company.port.probe
+        probe = None if setup is None else setup.port.probe
         idle_ms = settings.metadata_log.idle_interval_ms_max
         controller = Controller(settings, cluster_id, entropy, raft, idle_interval_ms=idle_ms)
         quorum = cls(raft, controller, snapshots, probe, trace)

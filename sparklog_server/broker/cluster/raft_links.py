@@ -20,7 +20,7 @@ from sparklog.wire.messages.api_versions import ApiVersionsRequest
 from sparklog.wire.messages.vote import VoteRequest, VoteResponse
 from sparklog.wire.schema import Message
 from sparklog_server.broker.cluster.links import PROBE, Links
-from sparklog_server.broker.cluster.quorum import Company, Quorum
+from sparklog_server.broker.cluster.quorum import Quorum, QuorumSetup
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.raft.peers import Endpoint, Peer, Purpose
 from sparklog_server.raft.quorum_config import QuorumConfig
@@ -95,7 +95,7 @@ class RaftLinks:
         self._quorum.turned(now)
 
 
-def company_of(settings: BrokerSettings, directory_id: Uuid, links: Links) -> Company:
+def quorum_setup(settings: BrokerSettings, directory_id: Uuid, links: Links) -> QuorumSetup:
     """The voters are those of the settings, this node alone, or none: then the log or a bootstrap snapshot
     names them. `directory_id` is that of the metadata log.
     """
@@ -128,4 +128,4 @@ def company_of(settings: BrokerSettings, directory_id: Uuid, links: Links) -> Co
     )
     bootstrap = tuple(Endpoint(host, port) for host, port in quorum.bootstrap_servers)
     port = RaftLinks(links, timeout_us=config.request_timeout_us)
-    return Company(voters, endpoints, bootstrap, port, config, kraft_version)
+    return QuorumSetup(voters, endpoints, bootstrap, port, config, kraft_version)

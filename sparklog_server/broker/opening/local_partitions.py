@@ -17,7 +17,7 @@ from sparklog_server.metadata.entries import Assignments
 from sparklog_server.metadata.image import MetadataDelta
 from sparklog_server.replica.directory import ReplicaDirectory, Trace
 from sparklog_server.replica.isr import InSyncRules
-from sparklog_server.replica.partitions import Partitions
+from sparklog_server.replica.replica_manager import ReplicaManager
 
 if TYPE_CHECKING:
     from sparklog_server.broker.opening.log_recovery import LogRecovery
@@ -33,7 +33,7 @@ def open_partitions(
     failed: list[Uuid],
     entropy: Callable[[int], bytes],
     trace: Trace,
-) -> Partitions:
+) -> ReplicaManager:
     """Open the partitions of these data directories; no metadata is applied yet. `failed` receives the ids of
     directories that fail.
     """
@@ -55,7 +55,7 @@ def open_partitions(
         )
         for log_dir in log_dirs
     ]
-    partitions = Partitions(
+    partitions = ReplicaManager(
         NodeId(settings.node_id),
         directories,
         disk,
@@ -79,7 +79,7 @@ def open_partitions(
     return partitions
 
 
-def _cordon(live: DynamicBrokerConfig, partitions: Partitions) -> None:
+def _cordon(live: DynamicBrokerConfig, partitions: ReplicaManager) -> None:
     """Set which directories accept new partitions."""
     for directory in partitions.directories:
         directory.is_cordoned = is_cordoned(live.settings, directory.log_dir.path)
@@ -87,7 +87,7 @@ def _cordon(live: DynamicBrokerConfig, partitions: Partitions) -> None:
 
 def follow(
     live: DynamicBrokerConfig,
-    partitions: Partitions,
+    partitions: ReplicaManager,
     recovery: "LogRecovery | None",
     delta: MetadataDelta,
     now: Instant,
@@ -103,13 +103,15 @@ def follow(
         _apply(live, partitions, now)
 
 
-def reload(live: DynamicBrokerConfig, partitions: Partitions, static: BrokerSettings, now: Instant) -> None:
+def reload(
+    live: DynamicBrokerConfig, partitions: ReplicaManager, static: BrokerSettings, now: Instant
+) -> None:
     """Apply new static settings; a turn of the broker must follow."""
     live.reload(static)
     _apply(live, partitions, now)
 
 
-def _apply(live: DynamicBrokerConfig, partitions: Partitions, now: Instant) -> None:
+def _apply(live: DynamicBrokerConfig, partitions: ReplicaManager, now: Instant) -> None:
     _cordon(live, partitions)
     partitions.cleaning.limits = cleaning_limits(live.settings)
     partitions.moving.bytes_per_second_max = move_rate_max(live.layers)

@@ -24,7 +24,7 @@ from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.metadata.difference import difference
 from sparklog_server.metadata.image import MetadataDelta, MetadataImage
 from sparklog_server.replica.directory import ReplicaDirectory, Trace
-from sparklog_server.replica.partitions import Partitions
+from sparklog_server.replica.replica_manager import ReplicaManager
 
 _Event = tuple[str, dict[str, object]]
 
@@ -39,7 +39,7 @@ class LogRecovery:
         self,
         settings: BrokerSettings,
         disk: Disk,
-        partitions: Partitions,
+        partitions: ReplicaManager,
         continuations: Continuations,
         trace: Trace,
         incarnation_id: Uuid,

@@ -21,7 +21,7 @@ from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import Disk
 from sparklog_server.log.log_dir import LogDir
 from sparklog_server.replica.directory import Trace
-from sparklog_server.replica.partitions import Partitions
+from sparklog_server.replica.replica_manager import ReplicaManager
 
 if TYPE_CHECKING:
     from sparklog_server.broker.opening.log_recovery import LogRecovery
@@ -37,7 +37,7 @@ class Parts(NamedTuple):
     continuations: Continuations
     agenda: Agenda
     cluster_id: str
-    partitions: Partitions
+    partitions: ReplicaManager
     quorum: Quorum
     links: Links
     groups: CoordinatorShards
@@ -134,11 +134,11 @@ def _open_quorum(
     trace: Trace,
     now: Instant,
 ) -> Quorum:
-    company = None
+    setup = None
     if links is not None:
-        from sparklog_server.broker.cluster.raft_links import company_of
+        from sparklog_server.broker.cluster.raft_links import quorum_setup
 
-        company = company_of(settings, directory_id, links)
+        setup = quorum_setup(settings, directory_id, links)
     quorum = Quorum.open(
         disk,
         settings,
@@ -148,8 +148,8 @@ def _open_quorum(
         entropy=entropy,
         trace=trace,
         now=now,
-        company=company,
+        setup=setup,
     )
-    if company is not None:
-        company.port.serve(quorum)
+    if setup is not None:
+        setup.port.serve(quorum)
     return quorum

@@ -38,7 +38,7 @@ from sparklog_server.replica.traffic import NodeTraffic
 from sparklog_server.replica.truncations import Truncations
 
 
-class Partitions:
+class ReplicaManager:
     """The partitions of this node by topic and index.
 
     `led` collects the partitions whose leadership begins; the broker drains it each turn. Invariants: a
