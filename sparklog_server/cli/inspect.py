@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from sparklog.record.batch import BatchHeader, Record
     from sparklog.wire.schema import Message
     from sparklog_server.disk.door import Disk, DiskFile
-    from sparklog_server.log.examine import Finding
-    from sparklog_server.log.examine_files import Contents, Reader
-    from sparklog_server.log.examine_segment import SegmentCheck
+    from sparklog_server.log_tools.examine_files import Contents, Reader
+    from sparklog_server.log_tools.examine_segment import SegmentCheck
+    from sparklog_server.log_tools.finding import Finding
 
 EXIT_FAILURE = 1
 TABLE_ROWS_MAX = 500
@@ -138,7 +138,7 @@ class Inspection:
         """Inspect one file: a line about it, and its content unless only the line is wanted. Raises
         StorageError.
         """
-        from sparklog_server.log.examine_files import reader_of
+        from sparklog_server.log_tools.examine_files import reader_of
 
         name = path.rpartition("/")[2]
         if name.endswith((".log", ".checkpoint")):
@@ -166,7 +166,7 @@ class Inspection:
         self.printer.findings(findings, more)
 
     def _small(self, path: str, reader: "Reader", *, is_summary: bool) -> None:
-        from sparklog_server.log.examine_segment import read_bounded
+        from sparklog_server.log_tools.examine_segment import read_bounded
 
         content = read_bounded(self._disk, path)
         contents: Contents = reader(content, path)
@@ -186,13 +186,13 @@ class Inspection:
 
     def _check(self, path: str) -> "SegmentCheck":
         """A check of the log at `path`, with the indexes beside it."""
-        from sparklog_server.log.examine_segment import check_segment
+        from sparklog_server.log_tools.examine_segment import check_segment
 
         return check_segment(self._new_check(path), self._disk.open(path))
 
     def _new_check(self, path: str) -> "SegmentCheck":
-        from sparklog_server.log.examine_segment import SegmentCheck, with_indexes
         from sparklog_server.log.segment import offset_of
+        from sparklog_server.log_tools.examine_segment import SegmentCheck, with_indexes
 
         directory, _, name = path.rpartition("/")
         base_offset = offset_of(name, ".log")
@@ -204,8 +204,8 @@ class Inspection:
         )
 
     def _batches(self, path: str, *, is_shown: bool) -> None:
-        from sparklog_server.log.examine import Unsound, sound_batches
-        from sparklog_server.log.examine_segment import records_flaw
+        from sparklog_server.log.sound_batches import Unsound, sound_batches
+        from sparklog_server.log_tools.examine_segment import records_flaw
 
         log = self._disk.open(path)
         check = self._new_check(path)
@@ -238,7 +238,7 @@ class Inspection:
 
     def _records(self, path: str, log: "DiskFile", position: int, header: "BatchHeader") -> None:
         from sparklog.errors import DecodeError
-        from sparklog_server.log.examine_segment import records_in
+        from sparklog_server.log_tools.examine_segment import records_in
 
         is_control = bool(header.attributes & 0x20)
         is_metadata = path.endswith(".checkpoint") or "__cluster_metadata-0" in Path(path).absolute().parts
@@ -333,15 +333,15 @@ def plain(value: object) -> object:
 
 def other_readers() -> "Mapping[str, Reader]":
     """The readers of files in a log directory that do not belong to a log."""
-    from sparklog_server.log.examine_directory import METADATA_POINT_FILE
-    from sparklog_server.log.examine_files import Contents, offsets
+    from sparklog_server.log_tools.examine_directory import METADATA_POINT_FILE
+    from sparklog_server.log_tools.examine_files import Contents, offsets
     from sparklog_server.raft.clean_stop import FILE_NAME as CLEAN_STOP_FILE
     from sparklog_server.raft.election_state import FILE_NAME
 
     def election_state(content: bytes, path: str) -> Contents:
         import json
 
-        from sparklog_server.log.examine import Finding
+        from sparklog_server.log_tools.finding import Finding
         from sparklog_server.raft.election_state import ElectionStateCorrupt, parse
 
         try:

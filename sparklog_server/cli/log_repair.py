@@ -17,8 +17,8 @@ from sparklog_server.cli.options import (
 
 if TYPE_CHECKING:
     from sparklog_server.disk.door import Disk
-    from sparklog_server.log.examine_directory import Report
-    from sparklog_server.log.repair import Plan
+    from sparklog_server.log_tools.examine_directory import Report
+    from sparklog_server.log_tools.repair import Plan
 
 EXIT_FAILURE = 1
 ROUNDS_MAX = 4
@@ -76,7 +76,7 @@ def repair(
     """
     from sparklog_server.disk.door import DirectoryInUse, StorageError
     from sparklog_server.disk.os_disk import OsDisk
-    from sparklog_server.log.examine_directory import is_log_directory
+    from sparklog_server.log_tools.examine_directory import is_log_directory
 
     path = directory.rstrip("/") or "/"
     disk = OsDisk(is_read_only=not is_executed)
@@ -122,13 +122,13 @@ def planned(
 ) -> "list[Plan]":
     """The plans in the order in which they are executed. Raises StorageError."""
     from sparklog_server.cli.inspect import other_readers
-    from sparklog_server.log.examine_directory import Looking, partition_directories
-    from sparklog_server.log.examine_files import OFFSET_FILES
     from sparklog_server.log.first_start import METADATA_DIRECTORY
-    from sparklog_server.log.known_metadata import KnownMetadata, read_metadata
-    from sparklog_server.log.repair import Repairing, plans
-    from sparklog_server.log.repair_directory import offsets_in, plan_directory, plan_identity
-    from sparklog_server.log.repair_metadata import plan_metadata
+    from sparklog_server.log_tools.examine_directory import Looking, partition_directories
+    from sparklog_server.log_tools.examine_files import OFFSET_FILES
+    from sparklog_server.log_tools.known_metadata import KnownMetadata, read_metadata
+    from sparklog_server.log_tools.repair import Repairing, plans
+    from sparklog_server.log_tools.repair_directory import offsets_in, plan_directory, plan_identity
+    from sparklog_server.log_tools.repair_metadata import plan_metadata
 
     known = KnownMetadata()
     for one in (*beside, path):
@@ -170,7 +170,7 @@ def vote(epoch: int) -> bytes:
 def checked(disk: "Disk", path: str, *, is_deep: bool) -> "list[Report]":
     """The current reports of `log verify`. Raises StorageError."""
     from sparklog_server.cli.inspect import other_readers
-    from sparklog_server.log.examine_directory import Looking, verify
+    from sparklog_server.log_tools.examine_directory import Looking, verify
 
     return list(verify(disk, path, Looking(also=other_readers(), is_deep=is_deep, written_at=written_at)))
 

@@ -13,9 +13,9 @@ from sparklog_server.cli.options import as_json, print_json, print_table
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from sparklog_server.log.examine import Finding
-    from sparklog_server.log.examine_directory import Report
-    from sparklog_server.log.examine_files import Reader
+    from sparklog_server.log_tools.examine_directory import Report
+    from sparklog_server.log_tools.examine_files import Reader
+    from sparklog_server.log_tools.finding import Finding
 
 EXIT_FAILURE = 1
 COLUMNS = (
@@ -58,7 +58,7 @@ def verify(directory: str, is_deep: bool, is_json: bool) -> int:
     """
     from sparklog_server.disk.door import DirectoryInUse, StorageError
     from sparklog_server.disk.os_disk import OsDisk
-    from sparklog_server.log.examine_directory import Looking, bytes_of, is_log_directory, verify
+    from sparklog_server.log_tools.examine_directory import Looking, bytes_of, is_log_directory, verify
 
     disk = OsDisk(is_read_only=True)
     path = directory.rstrip("/") or "/"

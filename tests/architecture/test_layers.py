@@ -32,7 +32,7 @@ SERVER_ROWS = (
     ({"outcome", "config", "histogram", "loggers", "metrics", "metrics_text"},),
     ({"disk"}, {"metadata"}),
     ({"log"}, {"agenda", "continuations"}),
-    ({"raft"}, {"replica"}),
+    ({"raft"}, {"replica"}, {"log_tools"}),
     ({"controller"}, {"coordinator"}, {"security"}),
     ({"broker"},),
     ({"daemon"}, {"simulation"}),

@@ -8,8 +8,8 @@ from sparklog.model import Offset
 from sparklog_server.cli.inspect import other_readers
 from sparklog_server.cli.log_repair import planned
 from sparklog_server.disk.checkpoint import parse_properties, render_offsets
-from sparklog_server.log.examine_directory import Looking, verify
-from sparklog_server.log.repair import Step
+from sparklog_server.log_tools.examine_directory import Looking, verify
+from sparklog_server.log_tools.repair import Step
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.broker.world import World
 from tests.log.corruption import METADATA, ROOT, flip, served, world_over

@@ -9,20 +9,26 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_lines, parse_properties
+from sparklog_server.log.checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE
+from sparklog_server.log.identity import META_KEYS
+from sparklog_server.log.leader_epoch_cache import LeaderEpochCache
+from sparklog_server.log.log_dir import (
+    CLEAN_SHUTDOWN_FILE,
+    META_FILE,
+    PARTITION_METADATA_FILE,
+    RECOVERY_POINT_FILE,
+    decode_uuid,
+)
+from sparklog_server.log.offset_index import OffsetIndex
+from sparklog_server.log.producer_state import ProducerState, SnapshotCorrupt
+from sparklog_server.log.recovery import EPOCH_FILE
+from sparklog_server.log.segment import INDEX_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX, offset_of
+from sparklog_server.log.sound_batches import altered_byte
+from sparklog_server.log.time_index import TimeIndex
+from sparklog_server.log.txn_index import TXN_INDEX_SUFFIX, TxnIndexCorrupt, parse
 
-from .altered import altered_byte
-from .checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE
-from .examine import Finding
 from .examine_indexes import written_entries
-from .identity import META_KEYS
-from .leader_epoch_cache import LeaderEpochCache
-from .log_dir import CLEAN_SHUTDOWN_FILE, META_FILE, PARTITION_METADATA_FILE, RECOVERY_POINT_FILE, decode_uuid
-from .offset_index import OffsetIndex
-from .producer_state import ProducerState, SnapshotCorrupt
-from .recovery import EPOCH_FILE
-from .segment import INDEX_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX, offset_of
-from .time_index import TimeIndex
-from .txn_index import TXN_INDEX_SUFFIX, TxnIndexCorrupt, parse
+from .finding import Finding
 
 CLEANER_FILE = "cleaner-offset-checkpoint"
 OFFSET_FILES = (RECOVERY_POINT_FILE, HIGH_WATERMARK_FILE, LOG_START_FILE, CLEANER_FILE)

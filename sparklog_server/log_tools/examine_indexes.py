@@ -11,15 +11,16 @@ from struct import pack
 from sparklog.record.batch import CONTROL_BIT, NO_TIMESTAMP, BatchHeader
 from sparklog.record.control import ControlType
 from sparklog_server.disk.door import DiskFile
+from sparklog_server.log import offset_index, time_index
+from sparklog_server.log.offset_index import OffsetIndex
+from sparklog_server.log.ongoing_transactions import marker_of
+from sparklog_server.log.segment import walk
+from sparklog_server.log.sound_batches import Batch
+from sparklog_server.log.time_index import TimeIndex
+from sparklog_server.log.txn_index import ENTRY_SIZE as TXN_ENTRY_SIZE
+from sparklog_server.log.txn_index import AbortedTxn, TxnIndexCorrupt, parse
 
-from . import offset_index, time_index
-from .examine import Batch, Finding
-from .offset_index import OffsetIndex
-from .ongoing_transactions import marker_of
-from .segment import walk
-from .time_index import TimeIndex
-from .txn_index import ENTRY_SIZE as TXN_ENTRY_SIZE
-from .txn_index import AbortedTxn, TxnIndexCorrupt, parse
+from .finding import Finding
 
 NEVER = sys.maxsize
 REBUILD = "remove the file while the broker is stopped: it is rebuilt from the log"

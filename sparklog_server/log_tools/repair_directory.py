@@ -12,16 +12,16 @@ from sparklog_server.disk.checkpoint import (
     render_properties,
 )
 from sparklog_server.disk.door import Disk
+from sparklog_server.log.checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE
+from sparklog_server.log.first_start import METADATA_DIRECTORY
+from sparklog_server.log.futures import partition_of
+from sparklog_server.log.identity import META_FILE, META_VERSION, decode_uuid, encode_uuid, readable_topic_id
+from sparklog_server.log.log_dir import CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_FILE
 
-from .checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE
 from .examine_directory import partition_directories
 from .examine_files import CLEANER_FILE, OFFSET_FILES
 from .examine_segment import read_bounded
-from .first_start import METADATA_DIRECTORY
-from .futures import partition_of
-from .identity import META_FILE, META_VERSION, decode_uuid, encode_uuid, readable_topic_id
 from .known_metadata import KnownMetadata
-from .log_dir import CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_FILE
 from .repair import Plan, Repairing, Step, readable
 
 Offsets = dict[TopicPartition, Offset]

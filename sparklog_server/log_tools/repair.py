@@ -16,19 +16,12 @@ from typing import NamedTuple
 
 from sparklog.model import LeaderEpoch, Offset, TopicPartition, Uuid
 from sparklog_server.disk.door import Disk, StorageError
-
-from .aborted import recover_aborted
-from .examine import Unsound, sound_batches
-from .examine_directory import UNREADABLE, Looking, Report, promises_of, saved_epochs, verify_partition
-from .examine_files import reader_of
-from .examine_promises import Promises
-from .examine_segment import log_path, read_bounded
-from .futures import partition_of
-from .identity import PARTITION_METADATA_FILE, encode_uuid, write_topic_id
-from .leader_epoch_cache import LeaderEpochCache
-from .recovery import EPOCH_FILE
-from .repair_segment import SegmentRepair, Taken, copy_aside, plan_segment, rewrite
-from .segment import (
+from sparklog_server.log.aborted import recover_aborted
+from sparklog_server.log.futures import partition_of
+from sparklog_server.log.identity import PARTITION_METADATA_FILE, encode_uuid, write_topic_id
+from sparklog_server.log.leader_epoch_cache import LeaderEpochCache
+from sparklog_server.log.recovery import EPOCH_FILE
+from sparklog_server.log.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
@@ -37,7 +30,14 @@ from .segment import (
     file_name,
     offset_of,
 )
-from .txn_index import TXN_INDEX_SUFFIX
+from sparklog_server.log.sound_batches import Unsound, sound_batches
+from sparklog_server.log.txn_index import TXN_INDEX_SUFFIX
+
+from .examine_directory import UNREADABLE, Looking, Report, promises_of, saved_epochs, verify_partition
+from .examine_files import reader_of
+from .examine_promises import Promises
+from .examine_segment import log_path, read_bounded
+from .repair_segment import SegmentRepair, Taken, copy_aside, plan_segment, rewrite
 
 _INDEXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 Action = Callable[[], None]

@@ -12,17 +12,11 @@ from sparklog.errors import DecodeError
 from sparklog.model import Offset, TopicPartition
 from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_offsets
 from sparklog_server.disk.door import Disk, DiskFile, StorageError
-from sparklog_server.metadata.batches import records_of
-
-from .ballast import FILE_NAME as BALLAST_FILE
-from .checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE
-from .examine import Finding, Unsound, sound_batches
-from .examine_files import CLEANER_FILE, OFFSET_FILES, Reader, reader_of
-from .examine_promises import Promises, WrittenAt, check_promises, hole_finding, tail_finding
-from .examine_segment import RESTORE, SegmentCheck, check_segment, log_path, read_bounded, with_indexes
-from .identity import BOOT_FILE
-from .leader_epoch_cache import LeaderEpochCache
-from .log_dir import (
+from sparklog_server.log.ballast import FILE_NAME as BALLAST_FILE
+from sparklog_server.log.checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE
+from sparklog_server.log.identity import BOOT_FILE
+from sparklog_server.log.leader_epoch_cache import LeaderEpochCache
+from sparklog_server.log.log_dir import (
     CLEAN_SHUTDOWN_FILE,
     DELETE_SUFFIX,
     META_FILE,
@@ -32,9 +26,16 @@ from .log_dir import (
     STRAY_SUFFIX,
     partition_of,
 )
-from .recovery import EPOCH_FILE
-from .segment import LOG_SUFFIX, SNAPSHOT_SUFFIX, file_name, offset_of
-from .swap import CLEANED_SUFFIX, SWAP_SUFFIX
+from sparklog_server.log.recovery import EPOCH_FILE
+from sparklog_server.log.segment import LOG_SUFFIX, SNAPSHOT_SUFFIX, file_name, offset_of
+from sparklog_server.log.sound_batches import Unsound, sound_batches
+from sparklog_server.log.swap import CLEANED_SUFFIX, SWAP_SUFFIX
+from sparklog_server.metadata.batches import records_of
+
+from .examine_files import CLEANER_FILE, OFFSET_FILES, Reader, reader_of
+from .examine_promises import Promises, WrittenAt, check_promises, hole_finding, tail_finding
+from .examine_segment import RESTORE, SegmentCheck, check_segment, log_path, read_bounded, with_indexes
+from .finding import Finding
 
 CHECKPOINT_SUFFIX = ".checkpoint"
 FUTURE_SUFFIX = "-future"

@@ -23,12 +23,26 @@ from sparklog.record.batch import (
 )
 from sparklog.record.compression import DECOMPRESSED_BYTES_MAX
 from sparklog_server.disk.door import Disk, DiskFile
+from sparklog_server.log.leader_epoch_cache import LeaderEpochCache
+from sparklog_server.log.segment import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    RELATIVE_OFFSET_MAX,
+    TIME_INDEX_SUFFIX,
+    file_name,
+)
+from sparklog_server.log.sound_batches import (
+    CODEC_MAX,
+    EPOCH_FIELD,
+    Batch,
+    Unsound,
+    header_flaw,
+    sound_batches,
+)
+from sparklog_server.log.txn_index import TXN_INDEX_SUFFIX
 
-from .examine import CODEC_MAX, EPOCH_FIELD, Batch, Finding, Unsound, header_flaw, sound_batches
 from .examine_indexes import NEVER, OffsetIndexCheck, TimeIndexCheck, TxnIndexCheck, altered_at
-from .leader_epoch_cache import LeaderEpochCache
-from .segment import INDEX_SUFFIX, LOG_SUFFIX, RELATIVE_OFFSET_MAX, TIME_INDEX_SUFFIX, file_name
-from .txn_index import TXN_INDEX_SUFFIX
+from .finding import Finding
 
 FINDINGS_MAX = 100
 FILE_BYTES_MAX = 64 << 20

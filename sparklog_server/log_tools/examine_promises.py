@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from sparklog.model import Offset
+from sparklog_server.log.leader_epoch_cache import LeaderEpochCache
 
-from .examine import Finding
 from .examine_segment import RESTORE, SegmentCheck, Tail, log_path
-from .leader_epoch_cache import LeaderEpochCache
+from .finding import Finding
 
 RECOVERY_POINT = "recovery-point-offset-checkpoint"
 HIGH_WATERMARK = "replication-offset-checkpoint"

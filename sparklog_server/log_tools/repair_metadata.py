@@ -12,8 +12,19 @@ from functools import partial
 
 from sparklog.model import Offset, TopicPartition
 from sparklog_server.disk.checkpoint import render_offsets
+from sparklog_server.log.first_start import METADATA_DIRECTORY
+from sparklog_server.log.identity import PARTITION_METADATA_FILE
+from sparklog_server.log.log_dir import METADATA_LOG
+from sparklog_server.log.recovery import EPOCH_FILE
+from sparklog_server.log.segment import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    file_name,
+    offset_of,
+)
 
-from .examine import Finding
 from .examine_directory import (
     CHECKPOINT_SUFFIX,
     CLEAN_STOP_FILE,
@@ -23,14 +34,10 @@ from .examine_directory import (
     verify_partition,
 )
 from .examine_segment import log_path
-from .first_start import METADATA_DIRECTORY
-from .identity import PARTITION_METADATA_FILE
+from .finding import Finding
 from .known_metadata import name_of, records_in_file
-from .log_dir import METADATA_LOG
-from .recovery import EPOCH_FILE
 from .repair import Plan, Repairing, Step, epochs_in
 from .repair_segment import SegmentRepair, Taken, copy_aside, plan_segment, rewrite
-from .segment import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX, file_name, offset_of
 
 _QUORUM_STATE = "quorum-state"
 _TOPIC_ID_FILE = b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n"

@@ -17,11 +17,18 @@ from sparklog.kernels import scan
 from sparklog.model import LeaderEpoch, Offset
 from sparklog.record.batch import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, BatchHeader
 from sparklog_server.disk.door import Disk, DiskFile
+from sparklog_server.log.leader_epoch_cache import LeaderEpochCache
+from sparklog_server.log.segment import RELATIVE_OFFSET_MAX
+from sparklog_server.log.sound_batches import (
+    EPOCH_FIELD,
+    WINDOW_BYTES,
+    Batch,
+    Unsound,
+    header_flaw,
+    sound_batches,
+)
 
-from .examine import EPOCH_FIELD, WINDOW_BYTES, Batch, Unsound, header_flaw, sound_batches
 from .examine_segment import records_flaw
-from .leader_epoch_cache import LeaderEpochCache
-from .segment import RELATIVE_OFFSET_MAX
 
 ASIDE_SUFFIX = ".repair.tmp"
 FILLED_OFFSETS_MAX = 1_000_000_000
