@@ -19,10 +19,10 @@ from sparklog.model import ZERO_UUID, Instant, LeaderEpoch, Micros, Millis, Topi
 from sparklog.record.batch import build_batch
 from sparklog_server.daemon.server import prepare_process
 from sparklog_server.disk.os_disk import OsDisk
-from sparklog_server.log.cleaner import Round
-from sparklog_server.log.compaction import judge, plan_round
+from sparklog_server.log.cleaning.cleaner import Round
+from sparklog_server.log.cleaning.compaction import judge, plan_round
+from sparklog_server.log.cleaning.swap import commit
 from sparklog_server.log.partition_log import LogConfig, PartitionLog
-from sparklog_server.log.swap import commit
 from sparklog_server.replica.log_cleaner import WORK_BYTES
 
 RECORDS = 10_000_000

@@ -18,8 +18,8 @@ from benchmarks import harness
 from sparklog.model import Instant, LeaderEpoch, Micros, Millis, NodeId, TopicPartition, Uuid
 from sparklog.record.batch import build_batch
 from sparklog_server.disk.os_disk import OsDisk
+from sparklog_server.log.directory.log_dir import LogDir
 from sparklog_server.log.log_config import LogConfig
-from sparklog_server.log.log_dir import LogDir
 
 GIB = 1 << 30
 NOW = Instant(Micros(0), Millis(1_700_000_000_000))

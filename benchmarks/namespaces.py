@@ -22,7 +22,7 @@ from typing import Final
 import psutil
 
 from benchmarks import harness
-from sparklog_server.log.identity import encode_uuid, new_uuid
+from sparklog_server.log.directory.identity import encode_uuid, new_uuid
 
 BRIDGE: Final = "bridge"
 CLIENTS: Final = 254

@@ -29,7 +29,7 @@ from sparklog.wire.messages.metadata import (
     MetadataResponse,
     MetadataResponseTopic,
 )
-from sparklog_server.log.identity import encode_uuid, new_uuid
+from sparklog_server.log.directory.identity import encode_uuid, new_uuid
 
 COUNT: Final = 3
 REPLICATION: Final = {

@@ -24,7 +24,9 @@ from sparklog_server.daemon import (
     newcomers,
     reactor,
 )
-from sparklog_server.log import ballast, cuts, producer_state, validate
+from sparklog_server.disk import ballast
+from sparklog_server.log.producers import producer_state, validate
+from sparklog_server.log.recovery import cuts
 from sparklog_server.replica import replica_moves as moving
 from sparklog_server.replica import sessions as replica_sessions
 from sparklog_server.security import oauth

@@ -79,7 +79,7 @@ def format_directories(
     from sparklog_server.config.load import load
     from sparklog_server.disk.door import StorageError
     from sparklog_server.disk.os_disk import OsDisk
-    from sparklog_server.log.identity import DirectoryRefused, encode_uuid, new_uuid
+    from sparklog_server.log.directory.identity import DirectoryRefused, encode_uuid, new_uuid
 
     given = list(assignments)
     if data_dir is not None:

@@ -51,7 +51,7 @@ def init(
     from sparklog_server.daemon.supervisor import Ports
     from sparklog_server.disk.door import StorageError
     from sparklog_server.disk.os_disk import OsDisk
-    from sparklog_server.log.identity import DirectoryRefused
+    from sparklog_server.log.directory.identity import DirectoryRefused
 
     given = pairs(assignments, "--set")
     ports = Ports()

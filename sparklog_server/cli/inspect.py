@@ -191,7 +191,7 @@ class Inspection:
         return check_segment(self._new_check(path), self._disk.open(path))
 
     def _new_check(self, path: str) -> "SegmentCheck":
-        from sparklog_server.log.segment import offset_of
+        from sparklog_server.log.segment.segment import offset_of
         from sparklog_server.log_tools.examine_segment import SegmentCheck, with_indexes
 
         directory, _, name = path.rpartition("/")
@@ -204,7 +204,7 @@ class Inspection:
         )
 
     def _batches(self, path: str, *, is_shown: bool) -> None:
-        from sparklog_server.log.sound_batches import Unsound, sound_batches
+        from sparklog_server.log.segment.sound_batches import Unsound, sound_batches
         from sparklog_server.log_tools.examine_segment import records_flaw
 
         log = self._disk.open(path)
@@ -323,7 +323,7 @@ def plain(value: object) -> object:
 
     if isinstance(value, bytes):
         from sparklog.model import Uuid
-        from sparklog_server.log.log_dir import encode_uuid
+        from sparklog_server.log.directory.log_dir import encode_uuid
 
         return encode_uuid(Uuid(value)) if len(value) == 16 else value.hex()
     if isinstance(value, Message):

@@ -22,7 +22,7 @@ from sparklog_server.config.quorum_settings import BOOTSTRAP_KEY
 from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_properties
 from sparklog_server.disk.door import Disk
 from sparklog_server.disk.os_disk import OsDisk
-from sparklog_server.log.identity import META_FILE, DirectoryRefused
+from sparklog_server.log.directory.identity import META_FILE, DirectoryRefused
 
 JOINED_KEYS = ("process.roles", "controller.listener.names", BOOTSTRAP_KEY, "node.id")
 """The settings that come from the cluster, or are chosen."""

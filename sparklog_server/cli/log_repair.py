@@ -122,7 +122,7 @@ def planned(
 ) -> "list[Plan]":
     """The plans in the order in which they are executed. Raises StorageError."""
     from sparklog_server.cli.inspect import other_readers
-    from sparklog_server.log.first_start import METADATA_DIRECTORY
+    from sparklog_server.log.directory.first_start import METADATA_DIRECTORY
     from sparklog_server.log_tools.examine_directory import Looking, partition_directories
     from sparklog_server.log_tools.examine_files import OFFSET_FILES
     from sparklog_server.log_tools.known_metadata import KnownMetadata, read_metadata

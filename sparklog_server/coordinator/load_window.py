@@ -29,8 +29,8 @@ from sparklog.record.batch import (
 )
 from sparklog.record.control import ControlType, Marker, parse_control
 from sparklog_server.disk.door import DiskFile, StorageError
-from sparklog_server.log.damage import log_dir_of, repair_remedy
-from sparklog_server.log.sound_batches import Unsound, judge
+from sparklog_server.log.segment.damage import log_dir_of, repair_remedy
+from sparklog_server.log.segment.sound_batches import Unsound, judge
 
 WINDOW_BYTES = 8 << 20
 _PIECE_BYTES = 128 << 10  # allocating a whole window at once holds the GIL for milliseconds

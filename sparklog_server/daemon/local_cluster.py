@@ -23,7 +23,7 @@ from sparklog_server.config.load import Loaded, load
 from sparklog_server.config.quorum_settings import BOOTSTRAP_KEY
 from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_properties, render_properties
 from sparklog_server.disk.door import Disk
-from sparklog_server.log.identity import DirectoryRefused, encode_uuid, new_uuid
+from sparklog_server.log.directory.identity import DirectoryRefused, encode_uuid, new_uuid
 
 CLUSTER_FILE: Final = "cluster.properties"
 NODES_MAX: Final = 16

@@ -13,7 +13,7 @@ from sparklog_server.daemon.logs import TraceLog
 from sparklog_server.daemon.server import REFUSALS, Server, entropy, prepare_process
 from sparklog_server.disk.door import StorageError
 from sparklog_server.disk.os_disk import OsDisk
-from sparklog_server.log.first_start import refuse_unformatted
+from sparklog_server.log.directory.first_start import refuse_unformatted
 
 if TYPE_CHECKING:
     from sparklog_server.config.reload import SettingsFile

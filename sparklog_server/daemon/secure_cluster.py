@@ -34,7 +34,7 @@ from sparklog_server.config.quorum_settings import BOOTSTRAP_KEY
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_properties
 from sparklog_server.disk.door import Disk
-from sparklog_server.log.identity import META_FILE, DirectoryRefused, encode_uuid, new_uuid
+from sparklog_server.log.directory.identity import META_FILE, DirectoryRefused, encode_uuid, new_uuid
 from sparklog_server.security.scram_arguments import parse_scram
 
 from .authority import OWN_NAMES, Authority, checked_host, joined_authorities, replace_file, write_file

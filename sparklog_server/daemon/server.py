@@ -36,7 +36,7 @@ from sparklog_server.daemon.pump import Halted, Pump, Serving, read_clock
 from sparklog_server.daemon.reactor import Reactor
 from sparklog_server.disk.checkpoint import CheckpointCorrupt
 from sparklog_server.disk.door import Disk, StorageError
-from sparklog_server.log.log_dir import DirectoryRefused
+from sparklog_server.log.directory.log_dir import DirectoryRefused
 
 if TYPE_CHECKING:
     from sparklog_server.config.reload import SettingsFile

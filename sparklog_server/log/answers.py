@@ -4,8 +4,7 @@ import msgspec
 
 from sparklog.model import Offset
 from sparklog_server.disk.door import DiskFile, StorageError
-
-from .damage import log_dir_of, repair_remedy
+from sparklog_server.log.segment.damage import log_dir_of, repair_remedy
 
 
 class AppendResult(msgspec.Struct, gc=False, frozen=True):

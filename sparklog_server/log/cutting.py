@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from sparklog.model import Offset
 from sparklog_server.disk.door import Disk
-
-from .segment import (
+from sparklog_server.log.segment.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
@@ -14,7 +13,7 @@ from .segment import (
     file_name,
     offset_of,
 )
-from .txn_index import TXN_INDEX_SUFFIX
+from sparklog_server.log.segment.txn_index import TXN_INDEX_SUFFIX
 
 
 def remove_segment_files(disk: Disk, segment: Segment) -> None:

@@ -16,26 +16,32 @@ from sparklog.kernels import scan
 from sparklog.model import Instant, LeaderEpoch, Millis, Offset, OffsetAndEpoch, TopicPartition, Uuid
 from sparklog.record.batch import NO_TIMESTAMP, TRANSACTIONAL_BIT, BatchHeader
 from sparklog_server.disk.door import Disk, DiskFile, StorageError, discard
+from sparklog_server.disk.removal import Removal
+from sparklog_server.log.cleaning.retention import count_deletable, set_aside
+from sparklog_server.log.lookup.time_lookup import TimeSearch
+from sparklog_server.log.producers.ongoing_transactions import NONE_ENDED, OngoingTransactions
+from sparklog_server.log.producers.producer_state import MANY, FrozenProducers, ProducerState
+from sparklog_server.log.producers.validate import (
+    RecordsRefused,
+    Sent,
+    admitted,
+    check_leaders_batches,
+    stamp_own_batches,
+)
+from sparklog_server.log.producers.verification import Verification
+from sparklog_server.log.recovery.cuts import Cuts
+from sparklog_server.log.recovery.log_loader import EPOCH_FILE, Recovered, recover
+from sparklog_server.log.segment.leader_epoch_cache import LeaderEpochCache
+from sparklog_server.log.segment.segment import RELATIVE_OFFSET_MAX, SNAPSHOT_SUFFIX, Segment, file_name
+from sparklog_server.log.segment.txn_index import TXN_INDEX_SUFFIX, AbortedTxn
 
 from .answers import AppendResult, OffsetOutOfRange
-from .cuts import Cuts
 from .cutting import remove_stale_snapshots
-from .leader_epoch_cache import LeaderEpochCache
 from .log_config import LogConfig
-from .ongoing_transactions import NONE_ENDED, OngoingTransactions
-from .producer_state import MANY, FrozenProducers, ProducerState
-from .recovery import EPOCH_FILE, Recovered, recover
-from .removal import Removal
-from .retention import count_deletable, set_aside
 from .rolling import NOT_KNOWN, must_roll, rolls_after_ms, whole_that_fit
-from .segment import RELATIVE_OFFSET_MAX, SNAPSHOT_SUFFIX, Segment, file_name
 from .segments import Segments
-from .time_lookup import TimeSearch
 from .truncation import Restart, Truncation
-from .txn_index import TXN_INDEX_SUFFIX, AbortedTxn
 from .unsynced import NO_CUT, Unsynced
-from .validate import RecordsRefused, Sent, admitted, check_leaders_batches, stamp_own_batches
-from .verification import Verification
 
 __all__ = ["AppendResult", "LogConfig", "OffsetOutOfRange", "PartitionLog", "RecordsRefused"]
 

@@ -3,9 +3,9 @@
 from sparklog.kernels import scan
 from sparklog.model import Millis
 from sparklog.record.batch import LENGTH_OVERHEAD, NO_TIMESTAMP, BatchHeader
+from sparklog_server.log.segment.segment import RELATIVE_OFFSET_MAX, Segment
 
 from .log_config import LogConfig
-from .segment import RELATIVE_OFFSET_MAX, Segment
 
 NOT_KNOWN = NO_TIMESTAMP - 1
 """Below every timestamp: a comparison with it takes the slow path."""

@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from sparklog.effects import FileSlice
 from sparklog.model import Instant, Offset
 from sparklog_server.disk.door import Disk, DiskFile, StorageError
+from sparklog_server.log.cleaning.swap_in import Cleaned, take_over
+from sparklog_server.log.lookup.aborted import IndexReading, aborted_in, index_of, is_all_read
+from sparklog_server.log.lookup.places import Places
+from sparklog_server.log.segment.segment import LOG_SUFFIX, Segment, base_offset_of
+from sparklog_server.log.segment.txn_index import AbortedTxn
 
-from .aborted import IndexReading, aborted_in, index_of, is_all_read
-from .places import Places
-from .segment import LOG_SUFFIX, Segment, base_offset_of
-from .swap_in import Cleaned, take_over
 from .truncation import Restart, Truncation
-from .txn_index import AbortedTxn
 
 
 class Segments:

@@ -13,14 +13,14 @@ from collections.abc import Sequence
 
 from sparklog.model import Instant, Offset
 from sparklog_server.disk.door import Disk
+from sparklog_server.log.lookup.aborted import index_of
+from sparklog_server.log.producers.producer_recovery import recover_producers, remove_snapshots
+from sparklog_server.log.producers.producer_state import ProducerState
+from sparklog_server.log.recovery.log_loader import EPOCH_FILE
+from sparklog_server.log.segment.leader_epoch_cache import LeaderEpochCache
+from sparklog_server.log.segment.segment import Segment
 
-from .aborted import index_of
 from .cutting import remove_segment_files
-from .leader_epoch_cache import LeaderEpochCache
-from .producer_recovery import recover_producers, remove_snapshots
-from .producer_state import ProducerState
-from .recovery import EPOCH_FILE
-from .segment import Segment
 from .twins import Twins, parts_of
 
 

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from typing import overload
 
 from sparklog_server.disk.door import Disk, DiskFile
-
-from .segment import Segment
+from sparklog_server.log.segment.segment import Segment
 
 Part = tuple[Segment, DiskFile, int]
 """A segment of the loop, its file and the size of that, as of the turn that begins the job."""

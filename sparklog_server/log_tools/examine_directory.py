@@ -10,13 +10,13 @@ from itertools import pairwise
 
 from sparklog.errors import DecodeError
 from sparklog.model import Offset, TopicPartition
+from sparklog_server.disk.ballast import FILE_NAME as BALLAST_FILE
 from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_offsets
 from sparklog_server.disk.door import Disk, DiskFile, StorageError
-from sparklog_server.log.ballast import FILE_NAME as BALLAST_FILE
-from sparklog_server.log.checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE
-from sparklog_server.log.identity import BOOT_FILE
-from sparklog_server.log.leader_epoch_cache import LeaderEpochCache
-from sparklog_server.log.log_dir import (
+from sparklog_server.log.cleaning.swap import CLEANED_SUFFIX, SWAP_SUFFIX
+from sparklog_server.log.directory.checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE
+from sparklog_server.log.directory.identity import BOOT_FILE
+from sparklog_server.log.directory.log_dir import (
     CLEAN_SHUTDOWN_FILE,
     DELETE_SUFFIX,
     META_FILE,
@@ -26,10 +26,10 @@ from sparklog_server.log.log_dir import (
     STRAY_SUFFIX,
     partition_of,
 )
-from sparklog_server.log.recovery import EPOCH_FILE
-from sparklog_server.log.segment import LOG_SUFFIX, SNAPSHOT_SUFFIX, file_name, offset_of
-from sparklog_server.log.sound_batches import Unsound, sound_batches
-from sparklog_server.log.swap import CLEANED_SUFFIX, SWAP_SUFFIX
+from sparklog_server.log.recovery.log_loader import EPOCH_FILE
+from sparklog_server.log.segment.leader_epoch_cache import LeaderEpochCache
+from sparklog_server.log.segment.segment import LOG_SUFFIX, SNAPSHOT_SUFFIX, file_name, offset_of
+from sparklog_server.log.segment.sound_batches import Unsound, sound_batches
 from sparklog_server.metadata.batches import records_of
 
 from .examine_files import CLEANER_FILE, OFFSET_FILES, Reader, reader_of

@@ -9,23 +9,23 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_lines, parse_properties
-from sparklog_server.log.checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE
-from sparklog_server.log.identity import META_KEYS
-from sparklog_server.log.leader_epoch_cache import LeaderEpochCache
-from sparklog_server.log.log_dir import (
+from sparklog_server.log.directory.checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE
+from sparklog_server.log.directory.identity import META_KEYS
+from sparklog_server.log.directory.log_dir import (
     CLEAN_SHUTDOWN_FILE,
     META_FILE,
     PARTITION_METADATA_FILE,
     RECOVERY_POINT_FILE,
     decode_uuid,
 )
-from sparklog_server.log.offset_index import OffsetIndex
-from sparklog_server.log.producer_state import ProducerState, SnapshotCorrupt
-from sparklog_server.log.recovery import EPOCH_FILE
-from sparklog_server.log.segment import INDEX_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX, offset_of
-from sparklog_server.log.sound_batches import altered_byte
-from sparklog_server.log.time_index import TimeIndex
-from sparklog_server.log.txn_index import TXN_INDEX_SUFFIX, TxnIndexCorrupt, parse
+from sparklog_server.log.producers.producer_state import ProducerState, SnapshotCorrupt
+from sparklog_server.log.recovery.log_loader import EPOCH_FILE
+from sparklog_server.log.segment.leader_epoch_cache import LeaderEpochCache
+from sparklog_server.log.segment.offset_index import OffsetIndex
+from sparklog_server.log.segment.segment import INDEX_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX, offset_of
+from sparklog_server.log.segment.sound_batches import altered_byte
+from sparklog_server.log.segment.time_index import TimeIndex
+from sparklog_server.log.segment.txn_index import TXN_INDEX_SUFFIX, TxnIndexCorrupt, parse
 
 from .examine_indexes import written_entries
 from .finding import Finding

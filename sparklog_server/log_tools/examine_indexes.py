@@ -11,14 +11,14 @@ from struct import pack
 from sparklog.record.batch import CONTROL_BIT, NO_TIMESTAMP, BatchHeader
 from sparklog.record.control import ControlType
 from sparklog_server.disk.door import DiskFile
-from sparklog_server.log import offset_index, time_index
-from sparklog_server.log.offset_index import OffsetIndex
-from sparklog_server.log.ongoing_transactions import marker_of
-from sparklog_server.log.segment import walk
-from sparklog_server.log.sound_batches import Batch
-from sparklog_server.log.time_index import TimeIndex
-from sparklog_server.log.txn_index import ENTRY_SIZE as TXN_ENTRY_SIZE
-from sparklog_server.log.txn_index import AbortedTxn, TxnIndexCorrupt, parse
+from sparklog_server.log.producers.ongoing_transactions import marker_of
+from sparklog_server.log.segment import offset_index, time_index
+from sparklog_server.log.segment.offset_index import OffsetIndex
+from sparklog_server.log.segment.segment import walk
+from sparklog_server.log.segment.sound_batches import Batch
+from sparklog_server.log.segment.time_index import TimeIndex
+from sparklog_server.log.segment.txn_index import ENTRY_SIZE as TXN_ENTRY_SIZE
+from sparklog_server.log.segment.txn_index import AbortedTxn, TxnIndexCorrupt, parse
 
 from .finding import Finding
 

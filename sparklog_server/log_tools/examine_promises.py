@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from sparklog.model import Offset
-from sparklog_server.log.leader_epoch_cache import LeaderEpochCache
+from sparklog_server.log.segment.leader_epoch_cache import LeaderEpochCache
 
 from .examine_segment import RESTORE, SegmentCheck, Tail, log_path
 from .finding import Finding

@@ -23,15 +23,15 @@ from sparklog.record.batch import (
 )
 from sparklog.record.compression import DECOMPRESSED_BYTES_MAX
 from sparklog_server.disk.door import Disk, DiskFile
-from sparklog_server.log.leader_epoch_cache import LeaderEpochCache
-from sparklog_server.log.segment import (
+from sparklog_server.log.segment.leader_epoch_cache import LeaderEpochCache
+from sparklog_server.log.segment.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     RELATIVE_OFFSET_MAX,
     TIME_INDEX_SUFFIX,
     file_name,
 )
-from sparklog_server.log.sound_batches import (
+from sparklog_server.log.segment.sound_batches import (
     CODEC_MAX,
     EPOCH_FIELD,
     Batch,
@@ -39,7 +39,7 @@ from sparklog_server.log.sound_batches import (
     header_flaw,
     sound_batches,
 )
-from sparklog_server.log.txn_index import TXN_INDEX_SUFFIX
+from sparklog_server.log.segment.txn_index import TXN_INDEX_SUFFIX
 
 from .examine_indexes import NEVER, OffsetIndexCheck, TimeIndexCheck, TxnIndexCheck, altered_at
 from .finding import Finding

@@ -7,9 +7,9 @@ from sparklog.errors import DecodeError
 from sparklog.model import Uuid
 from sparklog.wire.schema import Message
 from sparklog_server.disk.door import Disk, DiskFile
-from sparklog_server.log.identity import encode_uuid
-from sparklog_server.log.segment import LOG_SUFFIX
-from sparklog_server.log.sound_batches import Unsound, sound_batches
+from sparklog_server.log.directory.identity import encode_uuid
+from sparklog_server.log.segment.segment import LOG_SUFFIX
+from sparklog_server.log.segment.sound_batches import Unsound, sound_batches
 from sparklog_server.metadata.batches import records_of
 from sparklog_server.metadata.records import (
     PartitionRecord,

@@ -16,12 +16,12 @@ from typing import NamedTuple
 
 from sparklog.model import LeaderEpoch, Offset, TopicPartition, Uuid
 from sparklog_server.disk.door import Disk, StorageError
-from sparklog_server.log.aborted import recover_aborted
-from sparklog_server.log.futures import partition_of
-from sparklog_server.log.identity import PARTITION_METADATA_FILE, encode_uuid, write_topic_id
-from sparklog_server.log.leader_epoch_cache import LeaderEpochCache
-from sparklog_server.log.recovery import EPOCH_FILE
-from sparklog_server.log.segment import (
+from sparklog_server.log.directory.identity import PARTITION_METADATA_FILE, encode_uuid, write_topic_id
+from sparklog_server.log.directory.names import partition_of
+from sparklog_server.log.lookup.aborted import recover_aborted
+from sparklog_server.log.recovery.log_loader import EPOCH_FILE
+from sparklog_server.log.segment.leader_epoch_cache import LeaderEpochCache
+from sparklog_server.log.segment.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
@@ -30,8 +30,8 @@ from sparklog_server.log.segment import (
     file_name,
     offset_of,
 )
-from sparklog_server.log.sound_batches import Unsound, sound_batches
-from sparklog_server.log.txn_index import TXN_INDEX_SUFFIX
+from sparklog_server.log.segment.sound_batches import Unsound, sound_batches
+from sparklog_server.log.segment.txn_index import TXN_INDEX_SUFFIX
 
 from .examine_directory import UNREADABLE, Looking, Report, promises_of, saved_epochs, verify_partition
 from .examine_files import reader_of

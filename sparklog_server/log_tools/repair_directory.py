@@ -12,11 +12,17 @@ from sparklog_server.disk.checkpoint import (
     render_properties,
 )
 from sparklog_server.disk.door import Disk
-from sparklog_server.log.checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE
-from sparklog_server.log.first_start import METADATA_DIRECTORY
-from sparklog_server.log.futures import partition_of
-from sparklog_server.log.identity import META_FILE, META_VERSION, decode_uuid, encode_uuid, readable_topic_id
-from sparklog_server.log.log_dir import CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_FILE
+from sparklog_server.log.directory.checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE
+from sparklog_server.log.directory.first_start import METADATA_DIRECTORY
+from sparklog_server.log.directory.identity import (
+    META_FILE,
+    META_VERSION,
+    decode_uuid,
+    encode_uuid,
+    readable_topic_id,
+)
+from sparklog_server.log.directory.log_dir import CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_FILE
+from sparklog_server.log.directory.names import partition_of
 
 from .examine_directory import partition_directories
 from .examine_files import CLEANER_FILE, OFFSET_FILES

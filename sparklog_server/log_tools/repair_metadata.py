@@ -12,11 +12,11 @@ from functools import partial
 
 from sparklog.model import Offset, TopicPartition
 from sparklog_server.disk.checkpoint import render_offsets
-from sparklog_server.log.first_start import METADATA_DIRECTORY
-from sparklog_server.log.identity import PARTITION_METADATA_FILE
-from sparklog_server.log.log_dir import METADATA_LOG
-from sparklog_server.log.recovery import EPOCH_FILE
-from sparklog_server.log.segment import (
+from sparklog_server.log.directory.first_start import METADATA_DIRECTORY
+from sparklog_server.log.directory.identity import PARTITION_METADATA_FILE
+from sparklog_server.log.directory.log_dir import METADATA_LOG
+from sparklog_server.log.recovery.log_loader import EPOCH_FILE
+from sparklog_server.log.segment.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,

@@ -17,9 +17,9 @@ from sparklog.kernels import scan
 from sparklog.model import LeaderEpoch, Offset
 from sparklog.record.batch import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, BatchHeader
 from sparklog_server.disk.door import Disk, DiskFile
-from sparklog_server.log.leader_epoch_cache import LeaderEpochCache
-from sparklog_server.log.segment import RELATIVE_OFFSET_MAX
-from sparklog_server.log.sound_batches import (
+from sparklog_server.log.segment.leader_epoch_cache import LeaderEpochCache
+from sparklog_server.log.segment.segment import RELATIVE_OFFSET_MAX
+from sparklog_server.log.segment.sound_batches import (
     EPOCH_FIELD,
     WINDOW_BYTES,
     Batch,

@@ -28,12 +28,12 @@ from sparklog.model import (
     earlier,
 )
 from sparklog_server.continuations import Continuations
+from sparklog_server.disk import ballast
 from sparklog_server.disk.door import Disk, StorageError
-from sparklog_server.log import ballast
-from sparklog_server.log.cuts import Cuts
 from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.partition_log import PartitionLog, RecordsRefused
-from sparklog_server.log.segment import LOG_SUFFIX
+from sparklog_server.log.recovery.cuts import Cuts
+from sparklog_server.log.segment.segment import LOG_SUFFIX
 from sparklog_server.log.truncation import Restart, Truncation
 
 from .clean_stop import leave_mark, read_mark, remove_mark

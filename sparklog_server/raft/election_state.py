@@ -10,7 +10,7 @@ import msgspec
 
 from sparklog.model import ZERO_UUID, LeaderEpoch, NodeId, Uuid
 from sparklog_server.disk.door import StorageError
-from sparklog_server.log.damage import log_dir_of, repair_remedy
+from sparklog_server.log.segment.damage import log_dir_of, repair_remedy
 
 FILE_NAME = "quorum-state"
 NO_NODE = NodeId(-1)

@@ -6,8 +6,8 @@ from sparklog.kernels import scan
 from sparklog.model import Offset, OffsetAndEpoch
 from sparklog.record.batch import BatchHeader
 from sparklog_server.disk.door import Disk
-from sparklog_server.log.damage import LogDamaged
 from sparklog_server.log.partition_log import PartitionLog
+from sparklog_server.log.segment.damage import LogDamaged
 
 from .snapshots import Snapshot, SnapshotDamaged
 from .snapshots import read as read_snapshot

@@ -27,7 +27,7 @@ from sparklog.wire.messages.fetch import (
     PartitionData,
     ReplicaState,
 )
-from sparklog_server.log.validate import RecordsRefused
+from sparklog_server.log.producers.validate import RecordsRefused
 from sparklog_server.replica.fetch_sessions import FIRST_EPOCH, FULL_FETCH, epoch_after
 from sparklog_server.replica.follower import FollowedKey, Follower, Phase, Position
 from sparklog_server.replica.throttle import Throttled

@@ -20,11 +20,11 @@ from sparklog.model import Instant, Micros, Offset, TopicPartition
 from sparklog_server.continuations import Continuations
 from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_offsets, render_offsets
 from sparklog_server.disk.door import Disk, StorageError
-from sparklog_server.log.aborted import IndexReading
-from sparklog_server.log.cleaner import Progress, Round, UncleanableLog
-from sparklog_server.log.compaction import Choice, judge, plan_round, reading_before
-from sparklog_server.log.segment import LOG_SUFFIX, offset_of
-from sparklog_server.log.swap import Swap, commit
+from sparklog_server.log.cleaning.cleaner import Progress, Round, UncleanableLog
+from sparklog_server.log.cleaning.compaction import Choice, judge, plan_round, reading_before
+from sparklog_server.log.cleaning.swap import Swap, commit
+from sparklog_server.log.lookup.aborted import IndexReading
+from sparklog_server.log.segment.segment import LOG_SUFFIX, offset_of
 from sparklog_server.replica.directory import ReplicaDirectory, Trace
 from sparklog_server.replica.partition import Partition
 

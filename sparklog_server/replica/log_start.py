@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, Offset
-from sparklog_server.log.removal import Removal
+from sparklog_server.disk.removal import Removal
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.unavailable import PartitionUnavailable
 

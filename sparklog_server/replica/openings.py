@@ -18,9 +18,9 @@ from typing import NamedTuple
 from sparklog.model import Instant, TopicPartition
 from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import StorageError
-from sparklog_server.log.beginning import Wanted
+from sparklog_server.disk.removal import Removal
+from sparklog_server.log.directory.log_creation import Wanted
 from sparklog_server.log.partition_log import PartitionLog
-from sparklog_server.log.removal import Removal
 from sparklog_server.replica.directory import ReplicaDirectory
 from sparklog_server.replica.removals import Removals
 

@@ -12,7 +12,7 @@ from functools import partial
 from sparklog.model import Instant
 from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import StorageError
-from sparklog_server.log.producer_state import FrozenProducers
+from sparklog_server.log.producers.producer_state import FrozenProducers
 from sparklog_server.replica.directory import ReplicaDirectory
 from sparklog_server.replica.partition import Partition
 

@@ -11,7 +11,7 @@ from itertools import count
 from sparklog.model import Instant, Micros
 from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import StorageError
-from sparklog_server.log.removal import Removal
+from sparklog_server.disk.removal import Removal
 
 
 class Removals:

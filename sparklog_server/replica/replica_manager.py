@@ -18,7 +18,7 @@ from sparklog.model import (
 from sparklog_server.agenda import Agenda
 from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import Disk, StorageError
-from sparklog_server.log.beginning import Wanted
+from sparklog_server.log.directory.log_creation import Wanted
 from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.partition_log import PartitionLog
 from sparklog_server.metadata.entries import Assignments, PartitionImage

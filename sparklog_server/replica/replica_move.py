@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Offset, TopicPartition, Uuid
-from sparklog_server.log.copying import Copying, Piece
+from sparklog_server.log.directory.future_log import Copying, Piece
 from sparklog_server.replica.directory import ReplicaDirectory
 from sparklog_server.replica.partition import Partition
 

@@ -15,8 +15,8 @@ from sparklog.model import Instant, Micros, Offset, TopicPartition, earlier
 from sparklog.record.batch import NO_TIMESTAMP
 from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import StorageError
-from sparklog_server.log.removal import Removal
-from sparklog_server.log.retention import Ages, note_ages, read_ages, unread
+from sparklog_server.disk.removal import Removal
+from sparklog_server.log.cleaning.retention import Ages, note_ages, read_ages, unread
 from sparklog_server.replica.log_start import retire
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.removals import Removals

@@ -16,7 +16,7 @@ from sparklog.effects import Sync
 from sparklog.kernels import scan
 from sparklog.model import LeaderEpoch, NodeId, Offset, OffsetAndEpoch, Ticket, Uuid
 from sparklog_server.log.partition_log import PartitionLog
-from sparklog_server.log.segment import LOG_SUFFIX
+from sparklog_server.log.segment.segment import LOG_SUFFIX
 from sparklog_server.raft.durable_log import DurableLog
 from sparklog_server.raft.election_state import FILE_NAME, parse
 from sparklog_server.raft.roles import Role

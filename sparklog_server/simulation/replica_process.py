@@ -38,7 +38,7 @@ from sparklog_server.broker.session import (
 )
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.continuations import Continuations
-from sparklog_server.log.log_dir import LogDir
+from sparklog_server.log.directory.log_dir import LogDir
 from sparklog_server.metadata.difference import difference
 from sparklog_server.metadata.entries import TopicImage
 from sparklog_server.metadata.image import MetadataImage

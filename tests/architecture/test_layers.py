@@ -109,7 +109,7 @@ SPARK_SIDE_LIBRARIES = {"pyspark", "pyarrow", "pandas", "numpy"}
 
 
 def room_of(name: str) -> str:
-    """`log` for `sparklog_server.log.segment`; empty for a package's own `__init__`."""
+    """`log` for `sparklog_server.log.segment.segment`; empty for a package's own `__init__`."""
     return name.split(".")[1] if "." in name else ""
 
 

@@ -52,7 +52,7 @@ from sparklog.wire.messages.produce import ProduceResponse
 from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from sparklog_server.broker.access.authorization import Operation, Resource
 from sparklog_server.broker.session import Encoded
-from sparklog_server.log.producer_state import MANY
+from sparklog_server.log.producers.producer_state import MANY
 from tests.broker.administering import HOSTILE_NAMES, NODE, UNKNOWN_NODE, Admin, features_set, sized
 from tests.broker.world import ACKS_ALL, PRODUCE_BY_NAME, World, produce, produced
 

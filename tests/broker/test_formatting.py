@@ -7,8 +7,12 @@ from sparklog.model import Millis, NodeId, Uuid
 from sparklog.record.control import KRaftVersion, KRaftVoters, QuorumVoter
 from sparklog_server.broker.opening.formatting import format_node, initial_controllers, standalone
 from sparklog_server.config.settings import BrokerSettings
-from sparklog_server.log.first_start import METADATA_DIRECTORY, refuse_unformatted, refuse_what_was_lost
-from sparklog_server.log.identity import DirectoryRefused, encode_uuid, read_meta
+from sparklog_server.log.directory.first_start import (
+    METADATA_DIRECTORY,
+    refuse_unformatted,
+    refuse_what_was_lost,
+)
+from sparklog_server.log.directory.identity import DirectoryRefused, encode_uuid, read_meta
 from sparklog_server.raft.snapshots import read_bootstrap
 from sparklog_server.raft.voters import VoterSet
 from sparklog_server.simulation.disk import SimulatedDisk

@@ -19,8 +19,8 @@ from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopi
 from sparklog.wire.messages.fetch import FetchResponse
 from sparklog.wire.messages.offset_commit import OffsetCommitResponse
 from sparklog.wire.messages.produce import ProduceResponse
+from sparklog_server.disk.ballast import BALLAST_BYTES, FILE_NAME, START_BYTES, keep, written
 from sparklog_server.disk.door import OutOfDescriptors, StorageError
-from sparklog_server.log.ballast import BALLAST_BYTES, FILE_NAME, START_BYTES, keep, written
 from sparklog_server.simulation.cluster import SimulatedConnection
 from sparklog_server.simulation.disk import NO_SPACE, SimulatedDisk
 from tests.broker.full_disk import (

@@ -11,8 +11,8 @@ from sparklog.model import NodeId, TopicPartition, Uuid
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest
 from sparklog_server.broker.opening.directories import registration
 from sparklog_server.config.settings import BrokerSettings
-from sparklog_server.log.identity import BOOT_FILE
-from sparklog_server.log.log_dir import LogDir
+from sparklog_server.log.directory.identity import BOOT_FILE
+from sparklog_server.log.directory.log_dir import LogDir
 from sparklog_server.metadata.entries import PartitionImage
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.broker.clusters import Cluster

@@ -6,7 +6,7 @@ import pytest
 
 from sparklog.wire.messages.fetch import FetchResponse
 from sparklog.wire.messages.produce import ProduceResponse
-from sparklog_server.log.log_dir import DirectoryRefused
+from sparklog_server.log.directory.log_dir import DirectoryRefused
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.broker.world import ACKS_ALL, FETCH_BY_NAME, PRODUCE_BY_NAME, World, fetch, fetched, produce
 

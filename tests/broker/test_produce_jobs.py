@@ -29,7 +29,7 @@ from sparklog.wire.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from sparklog_server.log.validate import RecordsRefused
+from sparklog_server.log.producers.validate import RecordsRefused
 from tests.broker.world import (
     ACKS_ALL,
     FETCH_BY_NAME,

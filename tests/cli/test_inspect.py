@@ -19,8 +19,8 @@ from sparklog.model import Instant, LeaderEpoch, Micros, Millis, NodeId, TopicPa
 from sparklog.record.batch import build_batch
 from sparklog.record.compression import Codec
 from sparklog_server.disk.os_disk import OsDisk
+from sparklog_server.log.directory.log_dir import LogDir
 from sparklog_server.log.log_config import LogConfig
-from sparklog_server.log.log_dir import LogDir
 from tests.cli.conftest import PROGRAM
 
 NOW = Instant(Micros(0), Millis(1_700_000_000_000))

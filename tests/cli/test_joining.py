@@ -7,7 +7,7 @@ from sparklog.errors import SettingsError
 from sparklog.model import LeaderEpoch, NodeId, Offset
 from sparklog_server.cli.joining import prepare
 from sparklog_server.config.load import Loaded
-from sparklog_server.log.identity import DirectoryRefused
+from sparklog_server.log.directory.identity import DirectoryRefused
 from sparklog_server.simulation.disk import SimulatedDisk
 
 CLUSTER_ID = "a-cluster"

@@ -17,7 +17,7 @@ from sparklog.model import Instant, Micros, Millis, Offset, TopicPartition, Uuid
 from sparklog_server.disk.os_disk import OsDisk
 from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.partition_log import PartitionLog
-from sparklog_server.log.producer_state import ProducerState
+from sparklog_server.log.producers.producer_state import ProducerState
 from tests.compatibility.clients import PATIENCE_S
 from tests.compatibility.kafka_broker import RealKafka
 

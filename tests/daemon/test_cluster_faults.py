@@ -14,7 +14,7 @@ import sparklog
 from sparklog import Admin, Consumer, Producer, TopicPartition
 from sparklog.local_broker import EmbeddedBroker
 from sparklog_server.cli.main import main
-from sparklog_server.log.identity import BOOT_FILE
+from sparklog_server.log.directory.identity import BOOT_FILE
 from tests.daemon.broker_process import wait_until
 
 TOPIC, PARTITIONS = "t", 3

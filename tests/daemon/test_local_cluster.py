@@ -6,7 +6,7 @@ import pytest
 
 from sparklog.errors import SettingsError
 from sparklog_server.daemon.local_cluster import CLUSTER_FILE, LocalCluster, open_cluster
-from sparklog_server.log.identity import DirectoryRefused
+from sparklog_server.log.directory.identity import DirectoryRefused
 from sparklog_server.simulation.disk import SimulatedDisk
 
 

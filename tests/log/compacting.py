@@ -4,10 +4,10 @@ turns in one call.
 
 from sparklog.model import Millis, Offset
 from sparklog_server.disk.door import Disk
-from sparklog_server.log.cleaner import Round
-from sparklog_server.log.compaction import judge, plan_round
+from sparklog_server.log.cleaning.cleaner import Round
+from sparklog_server.log.cleaning.compaction import judge, plan_round
+from sparklog_server.log.cleaning.swap import commit
 from sparklog_server.log.partition_log import PartitionLog
-from sparklog_server.log.swap import commit
 from tests.log.logs import START_MS
 
 SEED = bytes(range(16))

@@ -16,7 +16,7 @@ from sparklog_server.cli.inspect import other_readers as readers
 from sparklog_server.cli.log_repair import planned
 from sparklog_server.disk.checkpoint import CheckpointCorrupt
 from sparklog_server.disk.door import StorageError
-from sparklog_server.log.log_dir import DirectoryRefused
+from sparklog_server.log.directory.log_dir import DirectoryRefused
 from sparklog_server.log_tools.examine_directory import Looking, Report, verify
 from sparklog_server.simulation.cluster import SimulatedConnection
 from sparklog_server.simulation.disk import SimulatedDisk

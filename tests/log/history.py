@@ -22,8 +22,8 @@ from sparklog.record.batch import read_header
 from sparklog.record.compression import Codec
 from sparklog.record.control import ControlType, Marker, build_marker
 from sparklog_server.disk.checkpoint import parse_offsets, render_offsets
+from sparklog_server.log.directory.log_dir import LogDir
 from sparklog_server.log.log_config import LogConfig
-from sparklog_server.log.log_dir import LogDir
 from sparklog_server.log.partition_log import PartitionLog
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.compacting import compact

@@ -4,7 +4,7 @@ import pytest
 
 from sparklog.model import Offset
 from sparklog_server.disk.door import StorageError
-from sparklog_server.log.copying import catch_up
+from sparklog_server.log.directory.future_log import catch_up
 from sparklog_server.simulation.disk import SimulatedDisk
 
 LOG = "00000000000000000000.log"

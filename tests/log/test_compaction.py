@@ -14,13 +14,13 @@ from sparklog.record.batch import Record, build_batch, decode_records, read_head
 from sparklog.record.compression import Codec
 from sparklog.record.control import ControlType, Marker, build_marker
 from sparklog_server.disk.os_disk import OsDisk
-from sparklog_server.log.cleaner import Round, UncleanableLog
-from sparklog_server.log.compaction import judge, plan_round
+from sparklog_server.log.cleaning.cleaner import Round, UncleanableLog
+from sparklog_server.log.cleaning.compaction import judge, plan_round
+from sparklog_server.log.cleaning.swap import commit
+from sparklog_server.log.cleaning.swap_in import Cleaned
 from sparklog_server.log.log_config import LogConfig
+from sparklog_server.log.lookup.time_lookup import offset_for_timestamp
 from sparklog_server.log.partition_log import PartitionLog, RecordsRefused
-from sparklog_server.log.swap import commit
-from sparklog_server.log.swap_in import Cleaned
-from sparklog_server.log.time_lookup import offset_for_timestamp
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.compacting import compact
 from tests.log.logs import DIRECTORY, EPOCH, NOW, START_MS, batch, open_log, read_all, sync, truncate

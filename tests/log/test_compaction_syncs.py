@@ -1,7 +1,7 @@
 """A cleaned segment is synced in small steps, so that other syncs do not wait behind the whole segment."""
 
 from sparklog.record.batch import build_batch
-from sparklog_server.log.cleaner import CHUNK_BYTES, UNSYNCED_BYTES_MAX
+from sparklog_server.log.cleaning.cleaner import CHUNK_BYTES, UNSYNCED_BYTES_MAX
 from sparklog_server.log.log_config import LogConfig
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.compacting import compact

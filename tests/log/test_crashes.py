@@ -11,8 +11,8 @@ from sparklog.model import LeaderEpoch, Offset
 from sparklog.record.batch import read_header
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.log_config import LogConfig
+from sparklog_server.log.lookup.time_lookup import offset_for_timestamp
 from sparklog_server.log.partition_log import PartitionLog, RecordsRefused
-from sparklog_server.log.time_lookup import offset_for_timestamp
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.logs import EPOCH, NOW, START_MS, Place, batch, open_log, read_all, sync, truncate
 

@@ -4,7 +4,7 @@ import pytest
 
 from sparklog.model import LeaderEpoch, Offset
 from sparklog_server.disk.checkpoint import CheckpointCorrupt
-from sparklog_server.log.leader_epoch_cache import LeaderEpochCache
+from sparklog_server.log.segment.leader_epoch_cache import LeaderEpochCache
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.logs import NOW, batch, open_log, read_all, sync, truncate
 

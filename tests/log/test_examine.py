@@ -12,7 +12,7 @@ from sparklog.kernels import scan
 from sparklog.model import LeaderEpoch, Offset
 from sparklog.record.batch import HEADER_SIZE, build_batch
 from sparklog.record.control import ControlType, Marker, build_marker
-from sparklog_server.log.sound_batches import WINDOW_BYTES, Unsound, altered_byte, sound_batches
+from sparklog_server.log.segment.sound_batches import WINDOW_BYTES, Unsound, altered_byte, sound_batches
 from sparklog_server.log_tools.examine_directory import Looking, Report, verify
 from sparklog_server.log_tools.examine_files import reader_of
 from sparklog_server.log_tools.finding import Finding

@@ -15,7 +15,7 @@ from sparklog_server.cli.inspect import other_readers
 from sparklog_server.cli.log_repair import planned
 from sparklog_server.disk.door import StorageError
 from sparklog_server.disk.os_disk import OsDisk
-from sparklog_server.log.log_dir import LogDir
+from sparklog_server.log.directory.log_dir import LogDir
 from sparklog_server.log_tools.examine_directory import Looking, verify
 from tests.log.logs import EPOCH, NOW, SMALL, TOPIC_ID, batch
 

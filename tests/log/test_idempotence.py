@@ -7,7 +7,7 @@ from sparklog.model import Instant, Micros, Millis, Offset
 from sparklog.record.batch import SEQUENCE_MAX, BatchHeader
 from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.partition_log import PartitionLog, RecordsRefused
-from sparklog_server.log.producer_state import ProducerState, SnapshotCorrupt
+from sparklog_server.log.producers.producer_state import ProducerState, SnapshotCorrupt
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.logs import EPOCH, NOW, START_MS, batch, new_log, open_log, read_all, sync, truncate
 

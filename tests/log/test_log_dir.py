@@ -7,11 +7,10 @@ from random import Random
 import pytest
 
 from sparklog.model import ZERO_UUID, LeaderEpoch, NodeId, Offset, TopicPartition
+from sparklog_server.disk import ballast
 from sparklog_server.disk.checkpoint import parse_offsets, parse_properties
 from sparklog_server.disk.door import DirectoryInUse, OutOfDescriptors, StorageError
-from sparklog_server.log import ballast
-from sparklog_server.log.futures import future_name
-from sparklog_server.log.log_dir import (
+from sparklog_server.log.directory.log_dir import (
     DirectoryRefused,
     LogDir,
     Wanted,
@@ -20,6 +19,7 @@ from sparklog_server.log.log_dir import (
     new_uuid,
     partition_of,
 )
+from sparklog_server.log.directory.names import future_name
 from sparklog_server.simulation.disk import NO_SPACE, SimulatedDisk
 from tests.log.logs import EPOCH, NOW, SMALL, T0, TOPIC_ID, batch, read_all, sync
 

@@ -8,11 +8,11 @@ from sparklog.model import Millis, Offset
 from sparklog.record.batch import build_batch
 from sparklog.record.compression import Codec
 from sparklog_server.disk.door import StorageError
-from sparklog_server.log.cleaner import Round
-from sparklog_server.log.compaction import judge, plan_round
+from sparklog_server.log.cleaning.cleaner import Round
+from sparklog_server.log.cleaning.compaction import judge, plan_round
+from sparklog_server.log.cleaning.swap import commit
 from sparklog_server.log.log_config import LogConfig
-from sparklog_server.log.swap import commit
-from sparklog_server.log.time_lookup import TimeSearch, max_timestamp, offset_for_timestamp
+from sparklog_server.log.lookup.time_lookup import TimeSearch, max_timestamp, offset_for_timestamp
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.logs import EPOCH, NOW, START_MS, batch, new_log, open_log, records_of, sync
 from tests.properties import examples

@@ -7,12 +7,12 @@ from random import Random
 import pytest
 
 from sparklog.model import Offset, TopicPartition
+from sparklog_server.disk.ballast import BALLAST_BYTES
 from sparklog_server.disk.checkpoint import parse_offsets, render_offsets
-from sparklog_server.log.ballast import BALLAST_BYTES
-from sparklog_server.log.damage import LogDamaged
-from sparklog_server.log.log_dir import LogDir
+from sparklog_server.disk.removal import remove_all
+from sparklog_server.log.directory.log_dir import LogDir
 from sparklog_server.log.partition_log import PartitionLog
-from sparklog_server.log.removal import remove_all
+from sparklog_server.log.segment.damage import LogDamaged
 from sparklog_server.simulation.disk import NO_SPACE, SimulatedDisk
 from tests.log.compacting import compact
 from tests.log.history import SETTINGS, reopened

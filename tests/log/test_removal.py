@@ -7,7 +7,7 @@ import pytest
 
 from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.disk.os_disk import OsDisk
-from sparklog_server.log.removal import STEP_BYTES, Removal, removal, remove_all
+from sparklog_server.disk.removal import STEP_BYTES, Removal, removal, remove_all
 from sparklog_server.simulation.disk import SimulatedDisk
 
 MIB = 1 << 20

@@ -16,8 +16,8 @@ from sparklog.record.control import ControlType, Marker, build_marker
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.partition_log import PartitionLog, RecordsRefused
-from sparklog_server.log.producer_state import ProducerState
-from sparklog_server.log.txn_index import AbortedTxn
+from sparklog_server.log.producers.producer_state import ProducerState
+from sparklog_server.log.segment.txn_index import AbortedTxn
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.compacting import compact
 from tests.log.logs import DIRECTORY, EPOCH, NOW, SMALL, START_MS, batch, new_log, open_log, sync, truncate

@@ -4,7 +4,7 @@ from struct import pack
 
 import pytest
 
-from sparklog_server.log.txn_index import AbortedTxn, TxnIndex, TxnIndexCorrupt
+from sparklog_server.log.segment.txn_index import AbortedTxn, TxnIndex, TxnIndexCorrupt
 from sparklog_server.simulation.disk import SimulatedDisk
 
 PATH = "data/00000000000000000100.txnindex"

@@ -13,8 +13,8 @@ from sparklog.errors import ErrorCode
 from sparklog.record.batch import HEADER_SIZE, build_batch, decode_records
 from sparklog.record.compression import Codec, compress
 from sparklog_server.log.log_config import LogConfig
-from sparklog_server.log.validate import Checked, RecordsRefused, check_client_batch
-from sparklog_server.log.validate_steps import ValidationMemory, check_in_steps
+from sparklog_server.log.producers.validate import Checked, RecordsRefused, check_client_batch
+from sparklog_server.log.producers.validate_steps import ValidationMemory, check_in_steps
 from tests.kernels.hostile import Fields, damaged, damages, record_lists, reseal
 from tests.properties import examples
 

@@ -4,10 +4,10 @@ from sparklog.kernels import scan
 from sparklog.model import ZERO_UUID, Uuid
 from sparklog.record.batch import Record, decode_records, read_header
 from sparklog.record.control import ControlType
-from sparklog_server.log.ongoing_transactions import marker_of
 from sparklog_server.log.partition_log import PartitionLog
-from sparklog_server.log.producer_state import ProducerState
-from sparklog_server.log.txn_index import AbortedTxn
+from sparklog_server.log.producers.ongoing_transactions import marker_of
+from sparklog_server.log.producers.producer_state import ProducerState
+from sparklog_server.log.segment.txn_index import AbortedTxn
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.logs import Place, read_all
 from tests.log.test_crashes import agrees_with_a_full_scan

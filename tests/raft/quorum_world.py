@@ -26,8 +26,8 @@ from sparklog.wire.messages.vote import VoteRequest, VoteResponse
 from sparklog.wire.schema import Message
 from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import StorageError
+from sparklog_server.disk.removal import remove_all
 from sparklog_server.log.log_config import LogConfig
-from sparklog_server.log.removal import remove_all
 from sparklog_server.raft import snapshots
 from sparklog_server.raft.node import RaftNode
 from sparklog_server.raft.peers import Endpoint, Peer, Purpose

@@ -8,8 +8,8 @@ import pytest
 
 from sparklog.record.batch import iterate_headers
 from sparklog_server.disk.checkpoint import parse_offsets
-from sparklog_server.log.cuts import parse_cut_name
-from sparklog_server.log.damage import LogDamaged
+from sparklog_server.log.recovery.cuts import parse_cut_name
+from sparklog_server.log.segment.damage import LogDamaged
 from sparklog_server.raft.durable_log import METADATA_PARTITION
 from tests.raft.world import LOG, World, topic
 

@@ -11,7 +11,7 @@ from sparklog.model import LeaderEpoch, Millis, Offset, OffsetAndEpoch
 from sparklog.record.batch import decode_records, iterate_headers
 from sparklog.record.control import SnapshotFooter, SnapshotHeader, parse_control
 from sparklog_server.disk.door import StorageError
-from sparklog_server.log.damage import LogDamaged
+from sparklog_server.log.segment.damage import LogDamaged
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.raft.snapshots import SnapshotDamaged, id_of, is_outdated, listed, read
 from sparklog_server.simulation.disk import NO_SPACE, SimulatedDisk

@@ -16,7 +16,7 @@ from sparklog.wire.schema import Message
 from sparklog_server.broker.broker import Broker
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.disk.door import StorageError
-from sparklog_server.log.checkpoints import write_recovery_points
+from sparklog_server.log.directory.checkpoints import write_recovery_points
 from sparklog_server.raft.recovery_point import write as write_recovery_point
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.broker.world import ACKS_ALL, FETCH_BY_NAME, PRODUCE_BY_NAME, fetch, fetched, produce, produced

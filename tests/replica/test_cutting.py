@@ -10,7 +10,7 @@ from sparklog.errors import ErrorCode
 from sparklog.model import ZERO_UUID, Instant, LeaderEpoch, Micros, NodeId, Offset, TopicPartition
 from sparklog_server.agenda import Agenda
 from sparklog_server.disk.door import StorageError
-from sparklog_server.log.log_dir import LogDir
+from sparklog_server.log.directory.log_dir import LogDir
 from sparklog_server.log.partition_log import PartitionLog
 from sparklog_server.metadata.entries import PartitionImage
 from sparklog_server.replica.directory import ReplicaDirectory

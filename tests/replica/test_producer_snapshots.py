@@ -15,7 +15,7 @@ from sparklog.wire.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from sparklog_server.log.producer_state import MANY, ProducerState
+from sparklog_server.log.producers.producer_state import MANY, ProducerState
 from tests.broker.world import PRODUCE_BY_NAME
 from tests.replica.by_hand import ByHand
 

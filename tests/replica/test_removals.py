@@ -4,7 +4,7 @@ from sparklog.effects import Run
 from sparklog.model import Instant, Micros, Millis
 from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import StorageError
-from sparklog_server.log.removal import Removal
+from sparklog_server.disk.removal import Removal
 from sparklog_server.replica.removals import Removals
 
 SECOND_US = 1_000_000

@@ -7,8 +7,8 @@ import pytest
 from sparklog.errors import ErrorCode
 from sparklog.model import Offset, TopicPartition
 from sparklog.record.batch import build_batch
+from sparklog_server.disk.ballast import FILE_NAME
 from sparklog_server.disk.checkpoint import render_offsets
-from sparklog_server.log.ballast import FILE_NAME
 from sparklog_server.simulation.disk import NO_SPACE
 from tests.broker.world import ACKS_ALL, PRODUCE_BY_NAME, produce
 from tests.replica.moves import Mover

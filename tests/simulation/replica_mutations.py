@@ -23,9 +23,9 @@ from sparklog_server.broker.handlers import fetch, near_replica, offsets, replic
 from sparklog_server.controller import broker_changes, brokers, in_sync
 from sparklog_server.coordinator.active_shard import ActiveShard
 from sparklog_server.coordinator.runtime import CoordinatorRuntime
-from sparklog_server.log import held_transactions
 from sparklog_server.log.partition_log import OffsetOutOfRange, PartitionLog
-from sparklog_server.log.producer_state import ProducerState
+from sparklog_server.log.producers import held_transactions
+from sparklog_server.log.producers.producer_state import ProducerState
 from sparklog_server.log.truncation import Truncation
 from sparklog_server.metadata.entries import PartitionImage
 from sparklog_server.metadata.image import MetadataImage

@@ -21,8 +21,8 @@ from sparklog_server.coordinator.placement import partition_for
 from sparklog_server.coordinator.runtime import CoordinatorRuntime
 from sparklog_server.coordinator.shard import Answer, Shard
 from sparklog_server.log.answers import OffsetOutOfRange
-from sparklog_server.log.validate import RecordsRefused
-from sparklog_server.log.verification import Verification
+from sparklog_server.log.producers.validate import RecordsRefused
+from sparklog_server.log.producers.verification import Verification
 from sparklog_server.metadata.entries import PartitionImage
 from sparklog_server.metadata.image import MetadataDelta
 from sparklog_server.outcome import Refused

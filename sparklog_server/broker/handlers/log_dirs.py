@@ -24,8 +24,8 @@ from sparklog_server.broker.access.authorization import CLUSTER_NAME, Operation,
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import AnsweredInSteps, Call, Parked
 from sparklog_server.disk.door import StorageError
-from sparklog_server.log.futures import future_name
-from sparklog_server.log.log_dir import LogDir
+from sparklog_server.log.directory.log_dir import LogDir
+from sparklog_server.log.directory.names import future_name
 from sparklog_server.replica.directory import ReplicaDirectory
 
 _NAME_MAX = 255

@@ -27,8 +27,8 @@ from sparklog_server.broker.access.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Answer, AnsweredInSteps, Call, Parked
 from sparklog_server.disk.door import StorageError
-from sparklog_server.log.time_lookup import SEARCH_BYTES, Found, TimeSearch, run_all
-from sparklog_server.log.validate import RecordsRefused
+from sparklog_server.log.lookup.time_lookup import SEARCH_BYTES, Found, TimeSearch, run_all
+from sparklog_server.log.producers.validate import RecordsRefused
 from sparklog_server.replica.leader import Following, LeaderReplica, Role
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.purgatory import PurgatoryFull

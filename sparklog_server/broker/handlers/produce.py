@@ -42,8 +42,8 @@ from sparklog_server.broker.handlers.produce_verified import (
 from sparklog_server.broker.session import Answer, AnsweredInSteps, Call, Parked
 from sparklog_server.coordinator.placement import AUDIT_TOPIC, INTERNAL_TOPICS
 from sparklog_server.disk.door import StorageError
-from sparklog_server.log.validate import Checked, NeedsJob, RecordsRefused, Sent, check_client_batch
-from sparklog_server.log.validate_steps import ValidationMemory, check_all
+from sparklog_server.log.producers.validate import Checked, NeedsJob, RecordsRefused, Sent, check_client_batch
+from sparklog_server.log.producers.validate_steps import ValidationMemory, check_all
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.purgatory import PurgatoryFull
 from sparklog_server.replica.unavailable import PartitionUnavailable

@@ -28,8 +28,8 @@ from sparklog_server.broker.coordinators.transaction_verification import (
 from sparklog_server.broker.handlers.committed_topics import CommittedTopics
 from sparklog_server.broker.session import AnsweredInSteps, Call, Parked
 from sparklog_server.coordinator.group.offsets import refused_txn_commit
-from sparklog_server.log.producer_state import NO_SEQUENCE
-from sparklog_server.log.validate import RecordsRefused
+from sparklog_server.log.producers.producer_state import NO_SEQUENCE
+from sparklog_server.log.producers.validate import RecordsRefused
 from sparklog_server.replica.transactional import begin_verification
 from sparklog_server.replica.unavailable import PartitionUnavailable
 

@@ -23,8 +23,8 @@ from sparklog_server.broker.dynamic_config import log_settings
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_offsets
 from sparklog_server.disk.door import DirectoryInUse, Disk, StorageError
-from sparklog_server.log.checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE
-from sparklog_server.log.first_start import (
+from sparklog_server.log.directory.checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE
+from sparklog_server.log.directory.first_start import (
     CHECKPOINTS,
     CLEANER_CHECKPOINT,
     METADATA_DIRECTORY,
@@ -32,18 +32,18 @@ from sparklog_server.log.first_start import (
     refuse_what_was_lost,
     refuse_without_metadata,
 )
-from sparklog_server.log.futures import partition_of
-from sparklog_server.log.leader_epoch_cache import LeaderEpochCache
-from sparklog_server.log.log_dir import (
+from sparklog_server.log.directory.log_dir import (
     CLEAN_SHUTDOWN_FILE,
     PARTITION_METADATA_FILE,
     RECOVERY_POINT_FILE,
     LogDir,
     decode_uuid,
 )
+from sparklog_server.log.directory.names import partition_of
 from sparklog_server.log.partition_log import PartitionLog
-from sparklog_server.log.recovery import EPOCH_FILE
-from sparklog_server.log.segment import (
+from sparklog_server.log.recovery.log_loader import EPOCH_FILE
+from sparklog_server.log.segment.leader_epoch_cache import LeaderEpochCache
+from sparklog_server.log.segment.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,

@@ -17,8 +17,14 @@ from sparklog.wire.schema import Message
 from sparklog_server.config.quorum_settings import VOTERS_KEY, address_of
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.disk.door import Disk
-from sparklog_server.log.first_start import METADATA_DIRECTORY, refuse_what_was_lost
-from sparklog_server.log.identity import META_FILE, DirectoryRefused, decode_uuid, new_uuid, write_meta
+from sparklog_server.log.directory.first_start import METADATA_DIRECTORY, refuse_what_was_lost
+from sparklog_server.log.directory.identity import (
+    META_FILE,
+    DirectoryRefused,
+    decode_uuid,
+    new_uuid,
+    write_meta,
+)
 from sparklog_server.metadata.batches import batch_of
 from sparklog_server.metadata.features import INITIAL
 from sparklog_server.metadata.records import FeatureLevelRecord

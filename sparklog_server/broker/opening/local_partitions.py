@@ -12,7 +12,7 @@ from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.config.together import is_cordoned
 from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import Disk
-from sparklog_server.log.log_dir import LogDir
+from sparklog_server.log.directory.log_dir import LogDir
 from sparklog_server.metadata.entries import Assignments
 from sparklog_server.metadata.image import MetadataDelta
 from sparklog_server.replica.directory import ReplicaDirectory, Trace

@@ -19,7 +19,7 @@ from sparklog_server.broker.opening.local_partitions import open_partitions
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import Disk
-from sparklog_server.log.log_dir import LogDir
+from sparklog_server.log.directory.log_dir import LogDir
 from sparklog_server.replica.directory import Trace
 from sparklog_server.replica.replica_manager import ReplicaManager
 

@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 from sparklog.model import Offset, TopicPartition, Uuid
 from sparklog_server.disk.door import Disk
-
-from .segment import LOG_SUFFIX, Segment, offset_of
+from sparklog_server.log.segment.segment import LOG_SUFFIX, Segment, offset_of
 
 FUTURE_SUFFIX = "-future"
 _UNIQUE_BYTES = 16

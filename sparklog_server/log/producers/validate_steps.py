@@ -15,8 +15,8 @@ from sparklog.kernels import walk
 from sparklog.record.batch import CODEC_BITS, HEADER_SIZE, BatchHeader
 from sparklog.record.compression import Codec, TooLarge
 from sparklog.record.pieces import Compressor, decompress_pieces, memory_bytes
+from sparklog_server.log.log_config import INT64_MAX, LogConfig
 
-from .log_config import INT64_MAX, LogConfig
 from .validate import (
     INT64_MIN,
     NAMED_RECORDS_MAX,

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from sparklog.model import Offset
 from sparklog_server.disk.door import Disk
+from sparklog_server.log.segment.offset_index import OffsetIndex
+from sparklog_server.log.segment.segment import LOG_SUFFIX, Segment, file_name
+from sparklog_server.log.segment.time_index import TimeIndex
+from sparklog_server.log.segment.txn_index import TXN_INDEX_SUFFIX, AbortedTxn, TxnIndex
 
-from .offset_index import OffsetIndex
-from .segment import LOG_SUFFIX, Segment, file_name
 from .swap import CLEANED_SUFFIX, Swap
-from .time_index import TimeIndex
-from .txn_index import TXN_INDEX_SUFFIX, AbortedTxn, TxnIndex
 
 
 class Cleaned(NamedTuple):

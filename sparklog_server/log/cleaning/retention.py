@@ -12,13 +12,19 @@ from collections.abc import Sequence
 
 from sparklog.model import Millis, Offset
 from sparklog.record.batch import NO_TIMESTAMP
+from sparklog_server.disk.ballast import rename_all
 from sparklog_server.disk.door import Disk
-
-from .ballast import rename_all
-from .log_config import LogConfig
-from .removal import Removal, removal
-from .segment import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX, Segment, file_name
-from .txn_index import TXN_INDEX_SUFFIX
+from sparklog_server.disk.removal import Removal, removal
+from sparklog_server.log.log_config import LogConfig
+from sparklog_server.log.segment.segment import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    Segment,
+    file_name,
+)
+from sparklog_server.log.segment.txn_index import TXN_INDEX_SUFFIX
 
 DELETED_SUFFIX = ".deleted"
 _READ_AT_ONCE = 64

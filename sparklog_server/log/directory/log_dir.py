@@ -22,15 +22,16 @@ import msgspec
 
 from sparklog.effects import Steps, take_all
 from sparklog.model import ZERO_UUID, Instant, NodeId, Offset, TopicPartition, Uuid
+from sparklog_server.disk import ballast
 from sparklog_server.disk.door import Disk, DiskFile, StorageError
+from sparklog_server.disk.removal import Removal, removal
+from sparklog_server.log.log_config import LogConfig
+from sparklog_server.log.partition_log import PartitionLog
+from sparklog_server.log.recovery.cuts import Cut, Cuts
+from sparklog_server.log.segment.damage import is_of_log_alone
 
-from . import ballast
 from .absent import DELETE_SUFFIX, STRAY_SUFFIX, Absent, damage_of, doomed_name
-from .beginning import Wanted, begin_logs
 from .checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE, RECOVERY_POINT_FILE, Checkpoints, Damaged
-from .cuts import Cut, Cuts
-from .damage import is_of_log_alone
-from .futures import Future, future_name, may_be_further, partition_of, partition_of_future
 from .identity import (
     META_FILE,
     META_VERSION,
@@ -48,9 +49,8 @@ from .identity import (
     write_boot,
     write_topic_id,
 )
-from .log_config import LogConfig
-from .partition_log import PartitionLog
-from .removal import Removal, removal
+from .log_creation import Wanted, begin_logs
+from .names import Future, future_name, may_be_further, partition_of, partition_of_future
 
 __all__ = [
     "DELETE_SUFFIX",

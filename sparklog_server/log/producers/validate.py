@@ -27,8 +27,7 @@ from sparklog.record.batch import (
     BatchHeader,
 )
 from sparklog.record.compression import Codec, TooLarge, compress, decompress
-
-from .log_config import INT64_MAX, LogConfig
+from sparklog_server.log.log_config import INT64_MAX, LogConfig
 
 Buffer = bytes | bytearray | memoryview
 _CODE_OF_STATUS = {

@@ -19,17 +19,15 @@ from sparklog.model import LeaderEpoch, Millis, Offset
 from sparklog.record.batch import CONTROL_BIT, LENGTH_OVERHEAD, NO_TIMESTAMP
 from sparklog_server.disk.checkpoint import CheckpointCorrupt
 from sparklog_server.disk.door import Disk, DiskFile
-
-from .aborted import recover_aborted
-from .completeness import check_begin, check_end, check_names, check_seam, check_seams
-from .cuts import Cuts
-from .damage import LogDamaged, Unsound, log_dir_of, next_sound_batch, unsound_in
-from .leader_epoch_cache import LeaderEpochCache
-from .log_config import LogConfig
-from .offset_index import OffsetIndex
-from .producer_recovery import recover_producers
-from .producer_state import ProducerState
-from .segment import (
+from sparklog_server.log.cleaning.swap import DELETED_SUFFIX, settle_swaps
+from sparklog_server.log.log_config import LogConfig
+from sparklog_server.log.lookup.aborted import recover_aborted
+from sparklog_server.log.producers.producer_recovery import recover_producers
+from sparklog_server.log.producers.producer_state import ProducerState
+from sparklog_server.log.segment.damage import LogDamaged, Unsound, log_dir_of, next_sound_batch, unsound_in
+from sparklog_server.log.segment.leader_epoch_cache import LeaderEpochCache
+from sparklog_server.log.segment.offset_index import OffsetIndex
+from sparklog_server.log.segment.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     NAME_DIGITS,
@@ -40,9 +38,11 @@ from .segment import (
     offset_of,
     walk,
 )
-from .swap import DELETED_SUFFIX, settle_swaps
-from .time_index import TimeIndex
-from .txn_index import TXN_INDEX_SUFFIX
+from sparklog_server.log.segment.time_index import TimeIndex
+from sparklog_server.log.segment.txn_index import TXN_INDEX_SUFFIX
+
+from .completeness import check_begin, check_end, check_names, check_seam, check_seams
+from .cuts import Cuts
 
 EPOCH_FILE = "leader-epoch-checkpoint"
 _LEFT_OVER_SUFFIXES = (".tmp", DELETED_SUFFIX, ".cleaned")
@@ -173,7 +173,9 @@ def recover(
         # that is lower.
         decided_to = Offset(max(log_start_offset, min(high_watermark, durable_end)))
         if decided_to < end_offset:
-            from .held_transactions import held_transactions  # a first start needs none
+            from sparklog_server.log.producers.held_transactions import (  # a first start needs none
+                held_transactions,
+            )
 
             held = held_transactions(disk, directory, segments, decided_to, end_offset)
     return Recovered(

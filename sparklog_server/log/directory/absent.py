@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from sparklog.model import Offset, TopicPartition
+from sparklog_server.log.segment.damage import LogDamaged
 
-from .damage import LogDamaged
-from .futures import FUTURE_SUFFIX
+from .names import FUTURE_SUFFIX
 
 DELETE_SUFFIX: Final = "-delete"
 STRAY_SUFFIX: Final = "-stray"

@@ -10,10 +10,17 @@ from collections.abc import Sequence
 from sparklog.model import Offset
 from sparklog.record.batch import CONTROL_BIT
 from sparklog_server.disk.door import Disk
+from sparklog_server.log.segment.segment import (
+    SNAPSHOT_SUFFIX,
+    Segment,
+    base_offset_of,
+    file_name,
+    offset_of,
+    walk,
+)
 
 from .ongoing_transactions import marker_of
 from .producer_state import ProducerState, SnapshotCorrupt
-from .segment import SNAPSHOT_SUFFIX, Segment, base_offset_of, file_name, offset_of, walk
 
 
 def recover_producers(

@@ -20,9 +20,8 @@ from sparklog.record.batch import CODEC_BITS, HEADER_SIZE, NO_TIMESTAMP, TIMESTA
 from sparklog.record.compression import DECOMPRESSED_BYTES_MAX, Codec
 from sparklog.record.pieces import decompress_pieces
 from sparklog_server.disk.door import Disk, DiskFile, StorageError
-
-from .segment import LOG_SUFFIX, Segment, header_at, walk
-from .validate import RecordsRefused
+from sparklog_server.log.producers.validate import RecordsRefused
+from sparklog_server.log.segment.segment import LOG_SUFFIX, Segment, header_at, walk
 
 SEARCH_BYTES = 8 << 20
 """The most memory of a search, with lz4 blocks of 4 MiB; other searches take a tenth of it, except with large

@@ -14,13 +14,13 @@ from typing import NamedTuple, Protocol
 
 from sparklog.kernels import clean
 from sparklog.model import Millis, Offset
+from sparklog_server.log.log_config import INT64_MAX, LogConfig
+from sparklog_server.log.lookup.aborted import IndexReading
+from sparklog_server.log.producers.producer_state import ProducerState
+from sparklog_server.log.segment.segment import LOG_SUFFIX, Segment, header_at
+from sparklog_server.log.segments import Segments
 
-from .aborted import IndexReading
 from .cleaner import RoundPlan, Source
-from .log_config import INT64_MAX, LogConfig
-from .producer_state import ProducerState
-from .segment import LOG_SUFFIX, Segment, header_at
-from .segments import Segments
 
 
 class CompactedLog(Protocol):

@@ -6,9 +6,8 @@ from bisect import bisect_right
 
 from sparklog.effects import FileSlice
 from sparklog.model import Offset
-
-from .answers import BrokenFrame
-from .segment import Segment, base_offset_of, header_at
+from sparklog_server.log.answers import BrokenFrame
+from sparklog_server.log.segment.segment import Segment, base_offset_of, header_at
 
 _PLACES_MAX = 256
 

@@ -22,15 +22,22 @@ from sparklog.record.batch import CODEC_BITS, HEADER_SIZE, LENGTH_OVERHEAD, NO_T
 from sparklog.record.compression import Codec, TooLarge, compress
 from sparklog.record.pieces import decompress_pieces
 from sparklog_server.disk.door import Buffer, Disk, DiskFile, StorageError
+from sparklog_server.log.segment.offset_index import ENTRY_SIZE as INDEX_ENTRY_SIZE
+from sparklog_server.log.segment.offset_index import OffsetIndex
+from sparklog_server.log.segment.segment import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    file_name,
+    header_at,
+    walk,
+)
+from sparklog_server.log.segment.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
+from sparklog_server.log.segment.time_index import TimeIndex
+from sparklog_server.log.segment.txn_index import TXN_INDEX_SUFFIX, AbortedTxn, render
 
-from .offset_index import ENTRY_SIZE as INDEX_ENTRY_SIZE
-from .offset_index import OffsetIndex
-from .segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name, header_at, walk
 from .swap import CLEANED_SUFFIX, discard
 from .swap_in import Cleaned
-from .time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
-from .time_index import TimeIndex
-from .txn_index import TXN_INDEX_SUFFIX, AbortedTxn, render
 
 CHUNK_BYTES = 1 << 20
 _CHUNK_BYTES_MIN = 64 << 10

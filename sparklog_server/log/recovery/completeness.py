@@ -16,10 +16,9 @@ from struct import Struct
 
 from sparklog.model import Offset
 from sparklog_server.disk.door import Disk, DiskFile, StorageError
-
-from .damage import LogDamaged, Unsound, log_dir_of, unsound_in
-from .leader_epoch_cache import LeaderEpochCache
-from .segment import INDEX_SUFFIX, LOG_SUFFIX, Segment, file_name, walk
+from sparklog_server.log.segment.damage import LogDamaged, Unsound, log_dir_of, unsound_in
+from sparklog_server.log.segment.leader_epoch_cache import LeaderEpochCache
+from sparklog_server.log.segment.segment import INDEX_SUFFIX, LOG_SUFFIX, Segment, file_name, walk
 
 _ENTRY = Struct(">ii")
 _TAIL_BYTES = 8192

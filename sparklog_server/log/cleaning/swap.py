@@ -18,10 +18,17 @@ from typing import NamedTuple
 
 from sparklog.model import Offset
 from sparklog_server.disk.door import Disk
-
-from .offset_index import OffsetIndex
-from .segment import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX, file_name, header_at, walk
-from .txn_index import TXN_INDEX_SUFFIX
+from sparklog_server.log.segment.offset_index import OffsetIndex
+from sparklog_server.log.segment.segment import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    file_name,
+    header_at,
+    walk,
+)
+from sparklog_server.log.segment.txn_index import TXN_INDEX_SUFFIX
 
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"

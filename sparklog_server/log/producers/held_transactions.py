@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from sparklog.model import Offset
 from sparklog.record.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from sparklog_server.disk.door import Disk
+from sparklog_server.log.segment.segment import Segment, base_offset_of, walk
+from sparklog_server.log.segment.txn_index import AbortedTxn
 
 from .ongoing_transactions import OngoingTransactions, marker_of
 from .producer_recovery import producers_before
 from .producer_state import ProducerState
-from .segment import Segment, base_offset_of, walk
-from .txn_index import AbortedTxn
 
 
 def held_transactions(

@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 from sparklog.model import NO_EPOCH, Instant, LeaderEpoch, Offset, TopicPartition, Uuid
 from sparklog_server.disk.door import Disk, DiskFile, replace_all
+from sparklog_server.log.log_config import LogConfig
+from sparklog_server.log.partition_log import PartitionLog
+from sparklog_server.log.recovery.log_loader import EPOCH_FILE, begin
+from sparklog_server.log.segment.leader_epoch_cache import LeaderEpochCache
+from sparklog_server.log.segment.segment import LOG_SUFFIX, file_name
 
 from .identity import write_topic_id
-from .leader_epoch_cache import LeaderEpochCache
-from .log_config import LogConfig
-from .partition_log import PartitionLog
-from .recovery import EPOCH_FILE, begin
-from .segment import LOG_SUFFIX, file_name
 
 
 class Wanted(NamedTuple):

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 
 from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_properties
 from sparklog_server.disk.door import Disk
+from sparklog_server.log.segment.segment import LOG_SUFFIX
 
-from .futures import partition_of
 from .identity import META_FILE, DirectoryRefused
-from .segment import LOG_SUFFIX
+from .names import partition_of
 
 METADATA_DIRECTORY = "__cluster_metadata-0"
 _SNAPSHOT_SUFFIX = ".checkpoint"

@@ -18,9 +18,9 @@ from sparklog.errors import DecodeError, ErrorCode
 from sparklog.model import Offset
 from sparklog.record.batch import CONTROL_BIT, LENGTH_OVERHEAD, TRANSACTIONAL_BIT, BatchHeader, decode_records
 from sparklog.record.control import ControlType, Marker, parse_control
+from sparklog_server.log.segment.txn_index import AbortedTxn
 
 from .producer_state import ProducerState
-from .txn_index import AbortedTxn
 from .validate import Buffer, RecordsRefused
 
 

@@ -15,11 +15,17 @@ from typing import NamedTuple
 
 from sparklog.model import Offset, Uuid
 from sparklog_server.disk.door import Disk, DiskFile, StorageError
+from sparklog_server.log.recovery.log_loader import EPOCH_FILE
+from sparklog_server.log.segment.segment import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    file_name,
+)
+from sparklog_server.log.segment.txn_index import TXN_INDEX_SUFFIX
 
 from .identity import PARTITION_METADATA_FILE, write_topic_id
-from .recovery import EPOCH_FILE
-from .segment import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX, file_name
-from .txn_index import TXN_INDEX_SUFFIX
 
 _WINDOW_BYTES = 256 << 10
 """The size of one read: allocating more at once would delay the loop."""

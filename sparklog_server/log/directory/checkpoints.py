@@ -13,11 +13,10 @@ from typing import Final, NamedTuple
 
 from sparklog.effects import Steps
 from sparklog.model import Offset, TopicPartition, Uuid
+from sparklog_server.disk import ballast
 from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_offsets, render_lines, render_offsets
 from sparklog_server.disk.door import Disk, StorageError, replace_all
-
-from . import ballast
-from .partition_log import PartitionLog
+from sparklog_server.log.partition_log import PartitionLog
 
 HIGH_WATERMARK_FILE = "replication-offset-checkpoint"
 LOG_START_FILE = "log-start-offset-checkpoint"
