@@ -10,6 +10,8 @@ the result to `synced`. A failed write changes nothing, so the same append may b
 from collections.abc import Callable
 from functools import partial
 
+import msgspec
+
 from sparklog.effects import FileSlice
 from sparklog.errors import ErrorCode
 from sparklog.kernels import scan
@@ -20,7 +22,7 @@ from sparklog_server.disk.removal import Removal
 from sparklog_server.log.cleaning.retention import count_deletable, set_aside
 from sparklog_server.log.lookup.time_lookup import TimeSearch
 from sparklog_server.log.producers.ongoing_transactions import NONE_ENDED, OngoingTransactions
-from sparklog_server.log.producers.producer_state import MANY, FrozenProducers, ProducerState
+from sparklog_server.log.producers.producer_state import MANY, FrozenProducers, ProducerState, Verification
 from sparklog_server.log.producers.validate import (
     RecordsRefused,
     Sent,
@@ -28,20 +30,24 @@ from sparklog_server.log.producers.validate import (
     check_leaders_batches,
     stamp_own_batches,
 )
-from sparklog_server.log.producers.verification import Verification
 from sparklog_server.log.recovery.cuts import Cuts
-from sparklog_server.log.recovery.log_loader import EPOCH_FILE, Recovered, recover
-from sparklog_server.log.segment.leader_epoch_cache import LeaderEpochCache
+from sparklog_server.log.recovery.log_loader import Recovered, recover
+from sparklog_server.log.segment.leader_epoch_cache import EPOCH_FILE, LeaderEpochCache
 from sparklog_server.log.segment.segment import RELATIVE_OFFSET_MAX, SNAPSHOT_SUFFIX, Segment, file_name
 from sparklog_server.log.segment.txn_index import TXN_INDEX_SUFFIX, AbortedTxn
 
-from .answers import AppendResult, OffsetOutOfRange
-from .cutting import remove_stale_snapshots
 from .log_config import LogConfig
-from .rolling import NOT_KNOWN, must_roll, rolls_after_ms, whole_that_fit
-from .segments import Segments
+from .segments import (
+    NO_CUT,
+    NOT_KNOWN,
+    Segments,
+    Unsynced,
+    must_roll,
+    remove_stale_snapshots,
+    rolls_after_ms,
+    whole_that_fit,
+)
 from .truncation import Restart, Truncation
-from .unsynced import NO_CUT, Unsynced
 
 __all__ = ["AppendResult", "LogConfig", "OffsetOutOfRange", "PartitionLog", "RecordsRefused"]
 
@@ -52,6 +58,22 @@ _TAIL_BYTES_MAX = 512
 _SWEPT_BY_RETENTION = 20_000
 """The number of producers that one check of retention examines: two milliseconds."""
 _NO_SNAPSHOT = Offset(-1)
+
+
+class AppendResult(msgspec.Struct, gc=False, frozen=True):
+    """The offsets of an appended batch, `[base_offset, last_offset]`, closed. `log_append_time_ms` is -1
+    where producers set the time.
+    """
+
+    base_offset: Offset
+    last_offset: Offset
+    log_append_time_ms: int
+    log_start_offset: Offset
+    is_duplicate: bool
+
+
+class OffsetOutOfRange(Exception):
+    """The requested offset is below the log start offset or beyond the log end offset."""
 
 
 class PartitionLog:

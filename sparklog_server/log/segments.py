@@ -5,22 +5,165 @@
        └──────────── a truncation: the last segment that is left ◄────────────┘
 
 A settled segment never changes: its batches and its index files are durable. Compaction and retention take
-settled segments only.
+settled segments only. A sync covers the files that are written and not synced yet:
+
+    begin ──► the files, in this order ──► end: the lowest offset that the log was truncated to
+                      │
+                      └── cut, by a truncation: lowers that
+
+The active segment rolls when it is full, or older than `segment.ms` with its jitter.
 """
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 from sparklog.effects import FileSlice
-from sparklog.model import Instant, Offset
+from sparklog.kernels import scan
+from sparklog.model import Instant, Millis, Offset
+from sparklog.record.batch import LENGTH_OVERHEAD, NO_TIMESTAMP, BatchHeader
 from sparklog_server.disk.door import Disk, DiskFile, StorageError
-from sparklog_server.log.cleaning.swap_in import Cleaned, take_over
+from sparklog_server.log.cleaning.swap import Cleaned, take_over
 from sparklog_server.log.lookup.aborted import IndexReading, aborted_in, index_of, is_all_read
 from sparklog_server.log.lookup.places import Places
-from sparklog_server.log.segment.segment import LOG_SUFFIX, Segment, base_offset_of
+from sparklog_server.log.segment.segment import (
+    LOG_SUFFIX,
+    RELATIVE_OFFSET_MAX,
+    SNAPSHOT_SUFFIX,
+    Segment,
+    base_offset_of,
+    file_name,
+    offset_of,
+)
 from sparklog_server.log.segment.txn_index import AbortedTxn
 
+from .log_config import LogConfig
 from .truncation import Restart, Truncation
+
+NO_CUT = Offset((1 << 63) - 1)
+NOT_KNOWN = NO_TIMESTAMP - 1
+"""Below every timestamp: a comparison with it takes the slow path."""
+
+
+def must_roll(
+    active: Segment,
+    settings: LogConfig,
+    size: int,
+    last_offset: int,
+    max_timestamp: int,
+    *,
+    opened_ms: Millis,
+    now_ms: Millis,
+) -> bool:
+    """Whether Kafka would roll before `size` bytes up to `last_offset`."""
+    return (
+        active.file.size + size > settings.segment_bytes
+        or last_offset - active.base_offset > RELATIVE_OFFSET_MAX
+        or active.has_full_index(settings.segment_index_bytes)
+        or _has_waited(active, settings, max_timestamp, opened_ms=opened_ms, now_ms=now_ms)
+    )
+
+
+def _has_waited(
+    active: Segment, settings: LogConfig, max_timestamp: int, *, opened_ms: Millis, now_ms: Millis
+) -> bool:
+    """Whether `segment.ms` has passed, by the timestamps of the records if the segment's first batch has one,
+    else by the clock.
+    """
+    if active.file.size == 0:
+        return False
+    first_timestamp = active.first_timestamp
+    if first_timestamp >= 0:
+        return max_timestamp - first_timestamp > _age_max_ms(active, settings)
+    return now_ms - max(active.created_ms, opened_ms) > _age_max_ms(active, settings)
+
+
+def rolls_after_ms(active: Segment, settings: LogConfig, max_timestamp: int) -> int:
+    """The greatest timestamp of a batch that does not close the segment for its age, if the next batch has
+    `max_timestamp`.
+    """
+    first_timestamp = active.first_timestamp if active.file.size else max_timestamp
+    return first_timestamp + _age_max_ms(active, settings) if first_timestamp >= 0 else NOT_KNOWN
+
+
+def whole_that_fit(found: list[tuple[int, BatchHeader]], segment_bytes: int) -> tuple[int, int, int]:
+    """The bytes, the number and the greatest timestamp of the first batches that fit into one segment; at
+    least one, so that its size can be refused.
+    """
+    size, count, first_offset, max_timestamp = 0, 0, found[0][1].base_offset, NO_TIMESTAMP
+    for _, header in found:
+        length = header.length + LENGTH_OVERHEAD
+        relative_offset = header.base_offset + header.last_offset_delta - first_offset
+        if count and (size + length > segment_bytes or relative_offset > RELATIVE_OFFSET_MAX):
+            break
+        size, count = size + length, count + 1
+        if header.max_timestamp > max_timestamp:
+            max_timestamp = header.max_timestamp
+    return size, count, max_timestamp
+
+
+def _age_max_ms(active: Segment, settings: LogConfig) -> int:
+    """`segment.ms` less the jitter of this segment, which does not change."""
+    jitter_max_ms = min(settings.segment_jitter_ms, settings.segment_ms)
+    if jitter_max_ms == 0:
+        return settings.segment_ms
+    name = active.file.path.rpartition("/")[0].rpartition("/")[2]
+    return settings.segment_ms - scan.crc(f"{name}:{active.base_offset}".encode()) % jitter_max_ms
+
+
+def _is_of_rest(path: str, active_base_offset: int) -> bool:
+    """Whether a file to be synced describes only the log before the active segment."""
+    digits, _, suffix = path.rpartition("/")[2].partition(".")
+    if not digits.isdecimal():
+        return True
+    return int(digits) < active_base_offset or (
+        int(digits) == active_base_offset and f".{suffix}".startswith(SNAPSHOT_SUFFIX)
+    )
+
+
+def remove_stale_snapshots(
+    disk: Disk, directory: str, segments: Sequence[Segment], snapshot_offset: Offset
+) -> None:
+    """Remove the snapshots of truncated offsets that a sync in flight may have renamed into place. Raises
+    StorageError.
+    """
+    bases = frozenset(segment.base_offset for segment in segments)
+    for name in disk.list(directory):
+        offset = offset_of(name, SNAPSHOT_SUFFIX)
+        if offset is not None and offset not in bases and offset != snapshot_offset:
+            disk.remove(f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")
+
+
+class Unsynced:
+    """The files to sync of one log. Invariants: at most one sync is in progress; the log file of the active
+    segment, which every sync includes, is not in `files`.
+    """
+
+    __slots__ = ("_cut_to", "files", "is_syncing")
+
+    def __init__(self, files: list[DiskFile]) -> None:
+        self.files = files
+        self.is_syncing = False
+        self._cut_to = NO_CUT
+
+    def begin(self) -> list[DiskFile]:
+        """The files of a sync that begins now; later writes belong to the next."""
+        files, self.files = self.files, []
+        self.is_syncing = True
+        return files
+
+    def cut(self, end_offset: Offset, active_base_offset: Offset) -> None:
+        """Note that the log was truncated to `end_offset`, which lies in the active segment."""
+        self.files = [file for file in self.files if _is_of_rest(file.path, active_base_offset)]
+        if self.is_syncing:
+            self._cut_to = min(self._cut_to, end_offset)
+
+    def end(self) -> Offset:
+        """End the sync. Returns the lowest offset to which the log was truncated meanwhile, `NO_CUT` if it
+        was not.
+        """
+        cut_to, self._cut_to = self._cut_to, NO_CUT
+        self.is_syncing = False
+        return cut_to
 
 
 class Segments:

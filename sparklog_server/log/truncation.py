@@ -16,12 +16,16 @@ from sparklog_server.disk.door import Disk
 from sparklog_server.log.lookup.aborted import index_of
 from sparklog_server.log.producers.producer_recovery import recover_producers, remove_snapshots
 from sparklog_server.log.producers.producer_state import ProducerState
-from sparklog_server.log.recovery.log_loader import EPOCH_FILE
-from sparklog_server.log.segment.leader_epoch_cache import LeaderEpochCache
-from sparklog_server.log.segment.segment import Segment
-
-from .cutting import remove_segment_files
-from .twins import Twins, parts_of
+from sparklog_server.log.segment.leader_epoch_cache import EPOCH_FILE, LeaderEpochCache
+from sparklog_server.log.segment.segment import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    Segment,
+    Twins,
+    parts_of,
+)
+from sparklog_server.log.segment.txn_index import TXN_INDEX_SUFFIX
 
 
 class Truncation:
@@ -123,3 +127,11 @@ class Restart:
         self.segment = Segment.open(self._disk, self._directory, self.offset, create=True)
         self.segment.created_ms = self._now.wall_ms
         self._disk.sync([self.segment.file])
+
+
+def remove_segment_files(disk: Disk, segment: Segment) -> None:
+    """Remove the files of a segment, its log first, because recovery ignores the others without it. Raises
+    StorageError.
+    """
+    for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
+        disk.remove(segment.path(suffix))

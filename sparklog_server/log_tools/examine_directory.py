@@ -26,8 +26,7 @@ from sparklog_server.log.directory.log_dir import (
     STRAY_SUFFIX,
     partition_of,
 )
-from sparklog_server.log.recovery.log_loader import EPOCH_FILE
-from sparklog_server.log.segment.leader_epoch_cache import LeaderEpochCache
+from sparklog_server.log.segment.leader_epoch_cache import EPOCH_FILE, LeaderEpochCache
 from sparklog_server.log.segment.segment import LOG_SUFFIX, SNAPSHOT_SUFFIX, file_name, offset_of
 from sparklog_server.log.segment.sound_batches import Unsound, sound_batches
 from sparklog_server.metadata.batches import records_of

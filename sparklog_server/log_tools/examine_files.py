@@ -19,8 +19,7 @@ from sparklog_server.log.directory.log_dir import (
     decode_uuid,
 )
 from sparklog_server.log.producers.producer_state import ProducerState, SnapshotCorrupt
-from sparklog_server.log.recovery.log_loader import EPOCH_FILE
-from sparklog_server.log.segment.leader_epoch_cache import LeaderEpochCache
+from sparklog_server.log.segment.leader_epoch_cache import EPOCH_FILE, LeaderEpochCache
 from sparklog_server.log.segment.offset_index import OffsetIndex
 from sparklog_server.log.segment.segment import INDEX_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX, offset_of
 from sparklog_server.log.segment.sound_batches import altered_byte

@@ -19,8 +19,7 @@ from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.log.directory.identity import PARTITION_METADATA_FILE, encode_uuid, write_topic_id
 from sparklog_server.log.directory.names import partition_of
 from sparklog_server.log.lookup.aborted import recover_aborted
-from sparklog_server.log.recovery.log_loader import EPOCH_FILE
-from sparklog_server.log.segment.leader_epoch_cache import LeaderEpochCache
+from sparklog_server.log.segment.leader_epoch_cache import EPOCH_FILE, LeaderEpochCache
 from sparklog_server.log.segment.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,

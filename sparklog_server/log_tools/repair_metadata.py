@@ -15,7 +15,7 @@ from sparklog_server.disk.checkpoint import render_offsets
 from sparklog_server.log.directory.first_start import METADATA_DIRECTORY
 from sparklog_server.log.directory.identity import PARTITION_METADATA_FILE
 from sparklog_server.log.directory.log_dir import METADATA_LOG
-from sparklog_server.log.recovery.log_loader import EPOCH_FILE
+from sparklog_server.log.segment.leader_epoch_cache import EPOCH_FILE
 from sparklog_server.log.segment.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,

@@ -36,7 +36,7 @@ from sparklog.record.control import (
 from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.disk.removal import Removal, remove_all
 from sparklog_server.log.directory.first_start import BOOTSTRAP_FILE
-from sparklog_server.log.recovery.log_loader import EPOCH_FILE
+from sparklog_server.log.segment.leader_epoch_cache import EPOCH_FILE
 
 SUFFIX = ".checkpoint"
 _PARTIAL_SUFFIX = SUFFIX + ".part"

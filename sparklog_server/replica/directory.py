@@ -21,8 +21,8 @@ from sparklog.model import Instant, Micros, Offset, TopicPartition, Uuid, earlie
 from sparklog_server.agenda import Agenda
 from sparklog_server.disk.door import DiskFile, OutOfDescriptors, StorageError
 from sparklog_server.disk.removal import Removal
-from sparklog_server.log.answers import BrokenFrame
 from sparklog_server.log.directory.log_dir import LogDir
+from sparklog_server.log.lookup.places import BrokenFrame
 from sparklog_server.log.truncation import Restart, Truncation
 from sparklog_server.metadata.entries import DIRECTORY_LOST, Assignment, Assignments
 from sparklog_server.replica.disk_reserve import DiskReserve

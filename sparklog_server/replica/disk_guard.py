@@ -17,11 +17,11 @@ from sparklog.errors import ErrorCode
 from sparklog.model import Instant, LeaderEpoch, Offset, TopicPartition
 from sparklog_server.disk.door import StorageError
 from sparklog_server.disk.removal import Removal
-from sparklog_server.log.answers import BrokenFrame
 from sparklog_server.log.lookup.aborted import IndexReading
+from sparklog_server.log.lookup.places import BrokenFrame
 from sparklog_server.log.partition_log import AppendResult, PartitionLog
+from sparklog_server.log.producers.producer_state import Verification
 from sparklog_server.log.producers.validate import Sent
-from sparklog_server.log.producers.verification import Verification
 from sparklog_server.log.segment.txn_index import AbortedTxn
 from sparklog_server.replica.disk_reserve import DiskReserve
 from sparklog_server.replica.traffic import TopicTraffic

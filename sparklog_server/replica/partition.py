@@ -16,8 +16,8 @@ from sparklog.model import Instant, LeaderEpoch, NodeId, Offset, TopicPartition
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.partition_log import AppendResult, PartitionLog
+from sparklog_server.log.producers.producer_state import Verification
 from sparklog_server.log.producers.validate import Sent
-from sparklog_server.log.producers.verification import Verification
 from sparklog_server.metadata.entries import NO_NODE, PartitionImage
 from sparklog_server.replica.disk_guard import DirectoryDisk, DiskGuard
 from sparklog_server.replica.durability import LINGER_US, Durability

@@ -16,8 +16,14 @@ from sparklog_server.continuations import Continuations
 from sparklog_server.disk.ballast import rename_all
 from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.disk.removal import removal
-from sparklog_server.log.directory.future_log import Copied, Copying, SourceFailed, catch_up, copy
-from sparklog_server.log.directory.names import segments_in
+from sparklog_server.log.directory.future_log import (
+    Copied,
+    Copying,
+    SourceFailed,
+    catch_up,
+    copy,
+    segments_in,
+)
 from sparklog_server.metadata.entries import Assignment, Assignments
 from sparklog_server.replica.directory import ReplicaDirectory, Trace
 from sparklog_server.replica.log_cleaner import LogCleaner

@@ -4,7 +4,7 @@ from sparklog.model import Instant
 from sparklog.record.batch import read_header
 from sparklog.record.control import Marker, build_marker
 from sparklog_server.log.partition_log import AppendResult
-from sparklog_server.log.producers.verification import Verification
+from sparklog_server.log.producers.producer_state import Verification
 from sparklog_server.replica.partition import Partition
 
 

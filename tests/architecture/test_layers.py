@@ -40,6 +40,18 @@ SERVER_ROWS = (
 )
 ROW_OF_RAFT = 3
 
+# The rooms of the log: each may know itself and those before it.
+LOG_ROWS = (
+    ({"log_config"},),
+    ({"segment"},),
+    ({"producers"},),
+    ({"lookup"},),
+    ({"cleaning"},),
+    ({"recovery"},),
+    ({"partition_log", "segments", "truncation"},),
+    ({"directory"},),
+)
+
 # The command line and the console are users of the client like any other (docs/decisions/0001): they may take
 # the blocking shells and the public names.
 USERS_OF_THE_PUBLIC_FACE = {"sparklog_server.cli", "sparklog_server.console", "sparklog.testing"}
@@ -197,6 +209,18 @@ def test_a_room_of_the_client_knows_rooms_above_it_and_never_a_sibling() -> None
         upper, lower = rooms[theirs[2]], rooms[mine[2]]
         if mine[2] != theirs[2] and upper >= lower:
             offences.append(f"{module.at(imported.line)} imports {imported.module}")
+    assert offences == []
+
+
+def test_rooms_of_the_log_know_rooms_above_them() -> None:
+    prefix = "sparklog_server."
+    offences = []
+    for module, imported in our_imports():
+        mine, theirs = module.name.removeprefix(prefix), imported.module.removeprefix(prefix)
+        if lies_in(mine, {"log"}) and lies_in(theirs, {"log"}) and room_of(mine) and room_of(theirs):
+            upper, lower = row_of(theirs, LOG_ROWS), row_of(mine, LOG_ROWS)
+            if upper is None or lower is None or upper[0] > lower[0]:
+                offences.append(f"{module.at(imported.line)} imports {imported.module}")
     assert offences == []
 
 

@@ -16,8 +16,7 @@ from sparklog.record.control import ControlType, Marker, build_marker
 from sparklog_server.disk.os_disk import OsDisk
 from sparklog_server.log.cleaning.cleaner import Round, UncleanableLog
 from sparklog_server.log.cleaning.compaction import judge, plan_round
-from sparklog_server.log.cleaning.swap import commit
-from sparklog_server.log.cleaning.swap_in import Cleaned
+from sparklog_server.log.cleaning.swap import Cleaned, commit
 from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.lookup.time_lookup import offset_for_timestamp
 from sparklog_server.log.partition_log import PartitionLog, RecordsRefused

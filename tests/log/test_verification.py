@@ -6,7 +6,7 @@ from sparklog.errors import ErrorCode
 from sparklog.record.control import ControlType, Marker, build_marker
 from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.partition_log import PartitionLog, RecordsRefused
-from sparklog_server.log.producers.verification import Verification
+from sparklog_server.log.producers.producer_state import Verification
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.logs import EPOCH, NOW, START_MS, batch, open_log
 

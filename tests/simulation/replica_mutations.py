@@ -24,8 +24,8 @@ from sparklog_server.controller import broker_changes, brokers, in_sync
 from sparklog_server.coordinator.active_shard import ActiveShard
 from sparklog_server.coordinator.runtime import CoordinatorRuntime
 from sparklog_server.log.partition_log import OffsetOutOfRange, PartitionLog
-from sparklog_server.log.producers import held_transactions
 from sparklog_server.log.producers.producer_state import ProducerState
+from sparklog_server.log.recovery import log_loader
 from sparklog_server.log.truncation import Truncation
 from sparklog_server.metadata.entries import PartitionImage
 from sparklog_server.metadata.image import MetadataImage
@@ -435,7 +435,7 @@ def near_but_behind() -> Planted:
     "31 transactions whose markers are not committed are forgotten", "tests/log/test_held_transactions.py"
 )
 def none_held() -> Planted:
-    with patch.object(held_transactions, "held_transactions", lambda *_: []):
+    with patch.object(log_loader, "held_transactions", lambda *_: []):
         yield
 
 

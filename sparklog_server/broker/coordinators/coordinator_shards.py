@@ -20,9 +20,9 @@ from sparklog_server.coordinator.command import Command, Token
 from sparklog_server.coordinator.placement import partition_for
 from sparklog_server.coordinator.runtime import CoordinatorRuntime
 from sparklog_server.coordinator.shard import Answer, Shard
-from sparklog_server.log.answers import OffsetOutOfRange
+from sparklog_server.log.partition_log import OffsetOutOfRange
+from sparklog_server.log.producers.producer_state import Verification
 from sparklog_server.log.producers.validate import RecordsRefused
-from sparklog_server.log.producers.verification import Verification
 from sparklog_server.metadata.entries import PartitionImage
 from sparklog_server.metadata.image import MetadataDelta
 from sparklog_server.outcome import Refused

@@ -35,8 +35,8 @@ from sparklog_server.broker.handlers.near_replica import near_replica
 from sparklog_server.broker.handlers.session_fetch import BeginningSession, ResumedSession, in_session
 from sparklog_server.broker.session import Answer, AnsweredInSteps, Call, InSteps, Parked
 from sparklog_server.disk.door import StorageError
-from sparklog_server.log.answers import BrokenFrame
 from sparklog_server.log.lookup.aborted import IndexReading
+from sparklog_server.log.lookup.places import BrokenFrame
 from sparklog_server.log.partition_log import OffsetOutOfRange
 from sparklog_server.replica.fetch_sessions import FULL_FETCH, NO_SESSION
 from sparklog_server.replica.leader import Role

@@ -27,8 +27,8 @@ from sparklog_server.broker.coordinators.transaction_verification import (
     VerificationRequest,
 )
 from sparklog_server.broker.session import Answer, Call, Parked
+from sparklog_server.log.producers.producer_state import Verification
 from sparklog_server.log.producers.validate import RecordsRefused
-from sparklog_server.log.producers.verification import Verification
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.transactional import begin_verification
 from sparklog_server.replica.unavailable import PartitionUnavailable

@@ -20,7 +20,7 @@ from sparklog.wire.messages.fetch import (
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.handlers.epochs import divergence
 from sparklog_server.broker.session import Call, Parked
-from sparklog_server.log.answers import BrokenFrame
+from sparklog_server.log.lookup.places import BrokenFrame
 from sparklog_server.log.partition_log import OffsetOutOfRange
 from sparklog_server.replica.fetch_sessions import FULL_FETCH, NO_SESSION, epoch_after, key_of, refusal_of
 from sparklog_server.replica.partition import Partition

@@ -41,8 +41,7 @@ from sparklog_server.log.directory.log_dir import (
 )
 from sparklog_server.log.directory.names import partition_of
 from sparklog_server.log.partition_log import PartitionLog
-from sparklog_server.log.recovery.log_loader import EPOCH_FILE
-from sparklog_server.log.segment.leader_epoch_cache import LeaderEpochCache
+from sparklog_server.log.segment.leader_epoch_cache import EPOCH_FILE, LeaderEpochCache
 from sparklog_server.log.segment.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,

@@ -36,8 +36,7 @@ from sparklog_server.log.segment.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 from sparklog_server.log.segment.time_index import TimeIndex
 from sparklog_server.log.segment.txn_index import TXN_INDEX_SUFFIX, AbortedTxn, render
 
-from .swap import CLEANED_SUFFIX, discard
-from .swap_in import Cleaned
+from .swap import CLEANED_SUFFIX, Cleaned, discard
 
 CHUNK_BYTES = 1 << 20
 _CHUNK_BYTES_MIN = 64 << 10

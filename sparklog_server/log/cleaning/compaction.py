@@ -18,9 +18,20 @@ from sparklog_server.log.log_config import INT64_MAX, LogConfig
 from sparklog_server.log.lookup.aborted import IndexReading
 from sparklog_server.log.producers.producer_state import ProducerState
 from sparklog_server.log.segment.segment import LOG_SUFFIX, Segment, header_at
-from sparklog_server.log.segments import Segments
+from sparklog_server.log.segment.txn_index import AbortedTxn
 
 from .cleaner import RoundPlan, Source
+
+
+class SettledSegments(Protocol):
+    """The part of a log's segments that the choice needs."""
+
+    @property
+    def settled(self) -> list[Segment]: ...
+    @property
+    def first_unsettled_offset(self) -> Offset: ...
+    def aborted_in(self, start: Offset, limit: Offset) -> list[AbortedTxn]: ...
+    def reading_of_aborted(self, start: Offset, limit: Offset) -> IndexReading | None: ...
 
 
 class CompactedLog(Protocol):
@@ -31,8 +42,9 @@ class CompactedLog(Protocol):
     log_end_offset: Offset
     recovery_point: Offset
     first_dirty_offset: Offset
-    segments: Segments
 
+    @property
+    def segments(self) -> SettledSegments: ...
     @property
     def settings(self) -> LogConfig: ...
     @property

@@ -16,22 +16,13 @@ from sparklog_server.disk.ballast import rename_all
 from sparklog_server.disk.door import Disk
 from sparklog_server.disk.removal import Removal, removal
 from sparklog_server.log.log_config import LogConfig
-from sparklog_server.log.segment.segment import (
-    INDEX_SUFFIX,
-    LOG_SUFFIX,
-    SNAPSHOT_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    Segment,
-    file_name,
-)
-from sparklog_server.log.segment.txn_index import TXN_INDEX_SUFFIX
+from sparklog_server.log.segment.segment import LOG_SUFFIX, SEGMENT_SUFFIXES, Segment, file_name
 
-DELETED_SUFFIX = ".deleted"
+from .swap import DELETED_SUFFIX
+
 _READ_AT_ONCE = 64
 Ages = dict[Offset, tuple[int, int]]
 """(greatest timestamp, last offset of the batch that has it) by base offset."""
-_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
-"""The suffixes of a segment's files, the log first."""
 
 
 def count_deletable(
@@ -129,14 +120,16 @@ def set_aside(disk: Disk, directory: str, base_offsets: Sequence[Offset]) -> Rem
     """
     names = frozenset(disk.list(directory))
     data_directory = directory.rpartition("/")[0]
-    doomed: list[str] = []
+    renamed: list[str] = []
     following: list[tuple[str, str]] = []
     for base_offset in base_offsets:
-        found = [name for name in (file_name(base_offset, suffix) for suffix in _SUFFIXES) if name in names]
+        found = [
+            name for name in (file_name(base_offset, suffix) for suffix in SEGMENT_SUFFIXES) if name in names
+        ]
         moves = [(f"{directory}/{name}", f"{directory}/{name}{DELETED_SUFFIX}") for name in found]
         has_log = file_name(base_offset, LOG_SUFFIX) in names
         rename_all(disk, data_directory, [*following, *moves[:has_log]])
         following = moves[has_log:]
-        doomed += [path for _, path in moves]
+        renamed += [path for _, path in moves]
     rename_all(disk, data_directory, following)
-    return removal(disk, doomed)
+    return removal(disk, renamed)

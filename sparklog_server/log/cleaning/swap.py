@@ -14,6 +14,7 @@ ones are found. A reader may therefore read a record again that compaction had r
 Every rename is durable when it returns, so a job does all of this.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from sparklog.model import Offset
@@ -21,20 +22,21 @@ from sparklog_server.disk.door import Disk
 from sparklog_server.log.segment.offset_index import OffsetIndex
 from sparklog_server.log.segment.segment import (
     INDEX_SUFFIX,
+    INDEX_SUFFIXES,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
-    TIME_INDEX_SUFFIX,
+    Segment,
     file_name,
     header_at,
+    offset_of,
     walk,
 )
-from sparklog_server.log.segment.txn_index import TXN_INDEX_SUFFIX
+from sparklog_server.log.segment.time_index import TimeIndex
+from sparklog_server.log.segment.txn_index import TXN_INDEX_SUFFIX, AbortedTxn, TxnIndex
 
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 DELETED_SUFFIX = ".deleted"
-_INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
-_NAME_DIGITS = 20
 
 
 class Swap(NamedTuple):
@@ -60,7 +62,7 @@ def finish(disk: Disk, swap: Swap) -> None:
         log = file_name(base_offset, LOG_SUFFIX)
         if base_offset == swap.base_offset and log not in names:
             break  # the indexes with this name may be the new ones
-        suffixes = _INDEX_SUFFIXES if base_offset == swap.base_offset else (*_INDEX_SUFFIXES, SNAPSHOT_SUFFIX)
+        suffixes = INDEX_SUFFIXES if base_offset == swap.base_offset else (*INDEX_SUFFIXES, SNAPSHOT_SUFFIX)
         old = (file_name(base_offset, suffix) for suffix in suffixes)
         disk.remove(*(f"{swap.directory}/{name}" for name in old if name in names))
         if log in names:
@@ -77,7 +79,7 @@ def finish(disk: Disk, swap: Swap) -> None:
 def _rename(disk: Disk, swap: Swap, old_suffix: str, new_suffix: str) -> None:
     """Rename the files of the new segment, its log once the names of the others are durable."""
     names = frozenset(disk.list(swap.directory))
-    for suffixes in (_INDEX_SUFFIXES, (LOG_SUFFIX,)):
+    for suffixes in (INDEX_SUFFIXES, (LOG_SUFFIX,)):
         new = (file_name(swap.base_offset, suffix) for suffix in suffixes)
         found = (f"{swap.directory}/{name}" for name in new if name + old_suffix in names)
         disk.rename_all([(path + old_suffix, path + new_suffix) for path in found])
@@ -88,7 +90,7 @@ def discard(disk: Disk, directory: str, base_offset: Offset) -> None:
     disk.remove(
         *(
             f"{directory}/{file_name(base_offset, suffix)}{CLEANED_SUFFIX}"
-            for suffix in (*_INDEX_SUFFIXES, LOG_SUFFIX)
+            for suffix in (*INDEX_SUFFIXES, LOG_SUFFIX)
         )
     )
 
@@ -101,9 +103,9 @@ def settle_swaps(disk: Disk, directory: str) -> None:
     swaps = [name.removesuffix(SWAP_SUFFIX) for name in names if name.endswith(SWAP_SUFFIX)]
     if not swaps and not any(name.endswith(CLEANED_SUFFIX) for name in names):
         return
-    bases = sorted(offset for name in names if (offset := _log_offset(name)) is not None)
+    bases = sorted(offset for name in names if (offset := offset_of(name, LOG_SUFFIX)) is not None)
     for name in swaps:
-        base_offset = _log_offset(name)
+        base_offset = offset_of(name, LOG_SUFFIX)
         if base_offset is None:
             continue
         end_offset = _end_of(disk, directory, base_offset)
@@ -135,11 +137,46 @@ def _end_of(disk: Disk, directory: str, base_offset: Offset) -> int:
     return end_offset
 
 
-def _log_offset(name: str) -> Offset | None:
-    """The base offset in the name of a log file; None for another file."""
-    digits = name.removesuffix(LOG_SUFFIX)
-    return (
-        Offset(int(digits))
-        if name.endswith(LOG_SUFFIX) and len(digits) == _NAME_DIGITS and digits.isdecimal()
-        else None
-    )
+class Cleaned(NamedTuple):
+    """A cleaned segment, durable under its `.cleaned` names, that replaces others.
+
+    `before` has the base offset and the size of each segment it was made from, in order; the new one begins
+    at the first of these offsets.
+    """
+
+    directory: str
+    base_offset: Offset
+    before: tuple[tuple[Offset, int], ...]
+    offset_index: OffsetIndex
+    time_index: TimeIndex
+    max_timestamp: int
+    max_timestamp_offset: int
+    aborted: tuple[AbortedTxn, ...]
+
+    @property
+    def replaced(self) -> tuple[Offset, ...]:
+        """The base offsets of the segments it was made from."""
+        return tuple(base_offset for base_offset, _ in self.before)
+
+    @property
+    def swap(self) -> Swap:
+        """The swap that the commit job performs."""
+        return Swap(self.directory, self.base_offset, self.replaced)
+
+
+def take_over(disk: Disk, cleaned: Cleaned, replaced: Sequence[Segment]) -> Segment:
+    """Open the new segment under its `.cleaned` name, and close the old ones; retained slices of them stay
+    readable.
+
+    Raises StorageError.
+    """
+    file = disk.open(f"{cleaned.directory}/{file_name(cleaned.base_offset, LOG_SUFFIX)}{CLEANED_SUFFIX}")
+    file.pin()  # the file is renamed under this handle
+    for segment in replaced:
+        segment.close()
+    segment = Segment(disk, cleaned.directory, cleaned.base_offset, file)
+    segment.index, segment.time_index = cleaned.offset_index, cleaned.time_index
+    segment.max_timestamp, segment.max_timestamp_offset = cleaned.max_timestamp, cleaned.max_timestamp_offset
+    segment.has_aborted = bool(cleaned.aborted)
+    segment.txn_index = TxnIndex(disk, segment.path(TXN_INDEX_SUFFIX), cleaned.base_offset, cleaned.aborted)
+    return segment

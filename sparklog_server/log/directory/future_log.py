@@ -1,5 +1,5 @@
-"""The copy of a log in another log directory, as it grows: sealed segments first, then the active one, byte
-for byte.
+"""The future log: the copy of a log in another log directory, as it grows. Sealed segments are copied first,
+then the active one, byte for byte.
 
     <topic>-<n>.<uuid>-future/     .log files, each with its indexes once it is sealed; snapshots,
                                    leader epochs, partition.metadata
@@ -9,19 +9,27 @@ copy and to sync. The copy has no state but its files. The files of an earlier, 
 or belong to a log that was truncated or compacted since: they are compared with the log, and only differences
 are written. The caller makes sure that the log is not truncated or compacted during the copy; `gone` lists
 the segments that retention removed.
+
+In the turn of its swap a copy is renamed to the name of a log; the source log is renamed for deletion only
+once that name is durable. So there is at least one log at any moment. A crash may leave two logs, or a log
+and a copy with more records. The longer one is correct, because later records were acknowledged only in it;
+up to the end of the shorter one both have the same bytes.
 """
 
 from typing import NamedTuple
 
 from sparklog.model import Offset, Uuid
 from sparklog_server.disk.door import Disk, DiskFile, StorageError
-from sparklog_server.log.recovery.log_loader import EPOCH_FILE
+from sparklog_server.log.segment.leader_epoch_cache import EPOCH_FILE
 from sparklog_server.log.segment.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
+    SEGMENT_SUFFIXES,
     SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
+    Segment,
     file_name,
+    offset_of,
 )
 from sparklog_server.log.segment.txn_index import TXN_INDEX_SUFFIX
 
@@ -29,7 +37,34 @@ from .identity import PARTITION_METADATA_FILE, write_topic_id
 
 _WINDOW_BYTES = 256 << 10
 """The size of one read: allocating more at once would delay the loop."""
-_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
+
+
+class Future(NamedTuple):
+    """A copy found at the start, and the checkpointed offsets of the log that it may have become."""
+
+    name: str
+    topic_id: Uuid
+    recovery_point: Offset
+    log_start_offset: Offset
+
+
+def may_be_further(disk: Disk, directory: str, active: Segment) -> bool:
+    """Whether a copy in `directory` may have records that the log with this active segment does not. Raises
+    StorageError.
+    """
+    bases = segments_in(disk, directory)
+    if not bases or bases[-1] != active.base_offset:
+        return bool(bases) and bases[-1] > active.base_offset
+    return disk.open(f"{directory}/{bases[-1]:020d}{LOG_SUFFIX}").size > active.file.size
+
+
+def segments_in(disk: Disk, directory: str) -> tuple[Offset, ...]:
+    """The base offsets of the segments in a copy. Raises StorageError."""
+    return tuple(
+        base_offset
+        for name in disk.list(directory)
+        if (base_offset := offset_of(name, LOG_SUFFIX)) is not None
+    )
 
 
 class Piece(NamedTuple):
@@ -83,7 +118,9 @@ def copy(disk: Disk, todo: Copying) -> Copied | SourceFailed:
             disk.sync([write_topic_id(disk, todo.target, todo.topic_id)])
     for base_offset in todo.gone:
         # The log last: recovery ignores index files without a log.
-        disk.remove(*(f"{todo.target}/{file_name(base_offset, suffix)}" for suffix in reversed(_SUFFIXES)))
+        disk.remove(
+            *(f"{todo.target}/{file_name(base_offset, suffix)}" for suffix in reversed(SEGMENT_SUFFIXES))
+        )
     before = 0
     files: list[DiskFile] = []
     try:

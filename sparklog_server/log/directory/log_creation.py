@@ -9,9 +9,14 @@ from sparklog.model import NO_EPOCH, Instant, LeaderEpoch, Offset, TopicPartitio
 from sparklog_server.disk.door import Disk, DiskFile, replace_all
 from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.partition_log import PartitionLog
-from sparklog_server.log.recovery.log_loader import EPOCH_FILE, begin
-from sparklog_server.log.segment.leader_epoch_cache import LeaderEpochCache
-from sparklog_server.log.segment.segment import LOG_SUFFIX, file_name
+from sparklog_server.log.producers.producer_state import ProducerState
+from sparklog_server.log.recovery.log_loader import Recovered
+from sparklog_server.log.segment.leader_epoch_cache import EPOCH_FILE, LeaderEpochCache
+from sparklog_server.log.segment.segment import (
+    LOG_SUFFIX,
+    Segment,
+    file_name,
+)
 
 from .identity import write_topic_id
 
@@ -54,7 +59,7 @@ def begin_logs(disk: Disk, path: str, wanted: Sequence[Wanted], now: Instant) ->
     logs: list[PartitionLog] = []
     for one, directory in zip(wanted, directories, strict=True):
         if directory not in strange:
-            found = begin(disk, directory, one.leader_epoch)
+            found = _empty(disk, directory, one.leader_epoch)
             logs.append(
                 PartitionLog(disk, directory, one.topic_partition, one.topic_id, one.settings, found, now)
             )
@@ -65,3 +70,15 @@ def begin_logs(disk: Disk, path: str, wanted: Sequence[Wanted], now: Instant) ->
         log.epochs.is_saved = True
         logs.append(log)
     return logs
+
+
+def _empty(disk: Disk, directory: str, leader_epoch: LeaderEpoch) -> Recovered:
+    """The state of a log without records, whose files exist: an empty first segment and, unless it is -1,
+    `leader_epoch` in its file.
+    """
+    epochs = LeaderEpochCache()
+    epochs.assign(leader_epoch, Offset(0))
+    epochs.is_saved = True
+    segment = Segment.open(disk, directory, Offset(0))
+    assert segment.file.size == 0, segment.file.path
+    return Recovered([segment], epochs, ProducerState(), Offset(0), Offset(0), Offset(0), Offset(0), [])

@@ -30,8 +30,8 @@ from sparklog_server.log.partition_log import PartitionLog
 from sparklog_server.log.recovery.cuts import Cut, Cuts
 from sparklog_server.log.segment.damage import is_of_log_alone
 
-from .absent import DELETE_SUFFIX, STRAY_SUFFIX, Absent, damage_of, doomed_name
 from .checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE, RECOVERY_POINT_FILE, Checkpoints, Damaged
+from .future_log import Future, may_be_further
 from .identity import (
     META_FILE,
     META_VERSION,
@@ -50,7 +50,16 @@ from .identity import (
     write_topic_id,
 )
 from .log_creation import Wanted, begin_logs
-from .names import Future, future_name, may_be_further, partition_of, partition_of_future
+from .names import (
+    DELETE_SUFFIX,
+    STRAY_SUFFIX,
+    Absent,
+    damage_of,
+    future_name,
+    name_with_suffix,
+    partition_of,
+    partition_of_future,
+)
 
 __all__ = [
     "DELETE_SUFFIX",
@@ -288,9 +297,9 @@ class LogDir:
 
     def _remove_left_overs(self, names: Sequence[str], absent: Absent) -> None:
         """Remove the files of interrupted work; files that a checkpoint covers stay in `_left_overs`."""
-        doomed = [name for name in names if name.endswith((DELETE_SUFFIX, ASIDE_SUFFIX))]
-        self._disk.remove(*(f"{self.path}/{name}" for name in doomed if name not in absent.renamed))
-        self._left_overs = [f"{self.path}/{name}" for name in doomed if name in absent.renamed]
+        left = [name for name in names if name.endswith((DELETE_SUFFIX, ASIDE_SUFFIX))]
+        self._disk.remove(*(f"{self.path}/{name}" for name in left if name not in absent.renamed))
+        self._left_overs = [f"{self.path}/{name}" for name in left if name in absent.renamed]
         for log in self.logs.values():
             self._left_overs += log.leftovers
 
@@ -357,16 +366,16 @@ class LogDir:
         If a full disk had no space for the names, call this again with `is_again`.
         """
         disk, path = self._disk, self.path
-        doomed = []
+        found = []
         for topic_partition in topic_partitions:
             if topic_partition not in self.damaged or not self.damaged[topic_partition].is_missing:
-                doomed.append(topic_partition)
+                found.append(topic_partition)
             self._forget(topic_partition)
-        renames = [self._doomed(topic_partition, DELETE_SUFFIX) for topic_partition in doomed]
+        renames = [self._rename_to(topic_partition, DELETE_SUFFIX) for topic_partition in found]
 
         def rename(*, is_again: bool = False) -> Removal:
             ballast.rename_all(disk, path, renames, is_again=is_again)
-            return removal(disk, [doomed for _, doomed in renames])
+            return removal(disk, [path for _, path in renames])
 
         return rename
 
@@ -387,7 +396,7 @@ class LogDir:
         assert self.logs[log.topic_partition] is log
         del self.logs[log.topic_partition]
         self.high_watermarks.pop(log.topic_partition, None)
-        return self._doomed(log.topic_partition, DELETE_SUFFIX)
+        return self._rename_to(log.topic_partition, DELETE_SUFFIX)
 
     def may_be_further(self, future: Future, log: PartitionLog) -> bool:
         """Whether a copy found here may have records that `log`, its source, does not. Raises
@@ -438,7 +447,7 @@ class LogDir:
         """Remove a partition and keep its files; returns their path. Blocks. Raises StorageError, and then
         nothing has changed.
         """
-        directory, path = self._doomed(topic_partition, STRAY_SUFFIX)
+        directory, path = self._rename_to(topic_partition, STRAY_SUFFIX)
         ballast.rename(self._disk, self.path, directory, path)
         self._forget(topic_partition)
         return path
@@ -459,11 +468,11 @@ class LogDir:
             log.close()
         self.high_watermarks.pop(topic_partition, None)
 
-    def _doomed(self, topic_partition: TopicPartition, ending: str) -> tuple[str, str]:
+    def _rename_to(self, topic_partition: TopicPartition, suffix: str) -> tuple[str, str]:
         """The path of a partition, and the path to rename its directory to."""
         return (
             f"{self.path}/{topic_partition}",
-            f"{self.path}/{doomed_name(topic_partition, self._entropy(16), ending)}",
+            f"{self.path}/{name_with_suffix(topic_partition, self._entropy(16), suffix)}",
         )
 
     def close(self, high_watermarks: Mapping[TopicPartition, Offset], now: Instant) -> None:

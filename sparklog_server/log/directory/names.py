@@ -1,31 +1,26 @@
-"""The names of partition directories, and the copies of moves between log directories that a start finds.
+"""The directories of partitions by their names.
 
     <topic>-<n>                  a log
-    <topic>-<n>.<uuid>-future    the copy of a log in another log directory (KIP-113)
+    <topic>-<n>.<uuid>-future    the copy of a log that moves here from another log directory (KIP-113)
+    <topic>-<n>.<uuid>-delete    a log that is being deleted
+    <topic>-<n>.<uuid>-stray     a log that no topic claimed at a start
 
-In the turn of its swap a copy is renamed to the name of a log; the source log is renamed for deletion only
-once that name is durable. So there is at least one log at any moment. A crash may leave two logs, or a log
-and a copy with more records. The longer one is correct, because later records were acknowledged only in it;
-up to the end of the shorter one both have the same bytes.
+A partition that a checkpoint names with a recovery point, and that has none of these, is damaged: another
+program removed its directory. A crash cannot have that result, because a directory is removed under its name
+`-delete`, and only once no checkpoint on disk names its partition.
 """
 
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Final
 
-from sparklog.model import Offset, TopicPartition, Uuid
-from sparklog_server.disk.door import Disk
-from sparklog_server.log.segment.segment import LOG_SUFFIX, Segment, offset_of
+from sparklog.model import Offset, TopicPartition
+from sparklog_server.log.segment.damage import LogDamaged
 
-FUTURE_SUFFIX = "-future"
-_UNIQUE_BYTES = 16
-
-
-class Future(NamedTuple):
-    """A copy found at the start, and the checkpointed offsets of the log that it may have become."""
-
-    name: str
-    topic_id: Uuid
-    recovery_point: Offset
-    log_start_offset: Offset
+DELETE_SUFFIX: Final = "-delete"
+STRAY_SUFFIX: Final = "-stray"
+FUTURE_SUFFIX: Final = "-future"
+NAME_MAX: Final = 255
+_UNIQUE_CHARACTERS: Final = 33  # a dot and a UUID in hex
 
 
 def partition_of(name: str) -> TopicPartition | None:
@@ -55,20 +50,50 @@ def partition_of_future(name: str) -> TopicPartition | None:
     return partition_of(name.removesuffix(FUTURE_SUFFIX).rpartition(".")[0])
 
 
-def may_be_further(disk: Disk, directory: str, active: Segment) -> bool:
-    """Whether a copy in `directory` may have records that the log with this active segment does not. Raises
-    StorageError.
+def name_with_suffix(topic_partition: TopicPartition, unique: bytes, suffix: str) -> str:
+    """The name of a directory that is deleted or stray; a topic name that is too long is cut, as in Kafka."""
+    ending = f".{unique.hex()}{suffix}"
+    return f"{str(topic_partition)[: NAME_MAX - len(ending)]}{ending}"
+
+
+class Absent:
+    """Finds the partitions with a recovery point above 0 that have no directory among `names`, the entries of
+    a log directory.
     """
-    bases = segments_in(disk, directory)
-    if not bases or bases[-1] != active.base_offset:
-        return bool(bases) and bases[-1] > active.base_offset
-    return disk.open(f"{directory}/{bases[-1]:020d}{LOG_SUFFIX}").size > active.file.size
+
+    def __init__(self, names: Iterable[str], recovery_points: Mapping[TopicPartition, Offset]) -> None:
+        there = frozenset(names)
+        suffixes = DELETE_SUFFIX, STRAY_SUFFIX, FUTURE_SUFFIX
+        renamed: dict[tuple[str, str], list[str]] = {}
+        for name in sorted(there):
+            for suffix in suffixes:
+                if name.endswith(suffix):
+                    capped = name.removesuffix(suffix)[:-_UNIQUE_CHARACTERS]
+                    renamed.setdefault((capped, suffix), []).append(name)
+        self.renamed: dict[str, None] = {}
+        """The names that the directories of such partitions may have now."""
+        self.missing: list[TopicPartition] = []
+        for topic_partition, recovery_point in recovery_points.items():
+            name = str(topic_partition)
+            if recovery_point > 0 and name not in there:
+                found = [
+                    renamed.get((name[: NAME_MAX - _UNIQUE_CHARACTERS - len(suffix)], suffix), ())
+                    for suffix in suffixes
+                ]
+                self.renamed.update((one, None) for names_found in found for one in names_found)
+                if not any(found):
+                    self.missing.append(topic_partition)
 
 
-def segments_in(disk: Disk, directory: str) -> tuple[Offset, ...]:
-    """The base offsets of the segments in a copy. Raises StorageError."""
-    return tuple(
-        base_offset
-        for name in disk.list(directory)
-        if (base_offset := offset_of(name, LOG_SUFFIX)) is not None
+def damage_of(
+    path: str, topic_partition: TopicPartition, start: Offset, recovery_point: Offset
+) -> LogDamaged:
+    """The damage of a partition whose directory is missing in the log directory at `path`."""
+    return LogDamaged(
+        f"{path}/{topic_partition}",
+        "the directory is missing",
+        start=start,
+        end=recovery_point,
+        recovery_point=recovery_point,
+        log_dir=path,
     )

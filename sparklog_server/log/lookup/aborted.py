@@ -18,8 +18,8 @@ from sparklog.record.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from sparklog.record.control import ControlType
 from sparklog_server.disk.door import Disk, DiskFile
 from sparklog_server.log.producers.ongoing_transactions import OngoingTransactions, marker_of
-from sparklog_server.log.producers.producer_recovery import producers_before
-from sparklog_server.log.segment.segment import LOG_SUFFIX, Segment, base_offset_of
+from sparklog_server.log.producers.producer_recovery import producers_before, replay_transactions
+from sparklog_server.log.segment.segment import LOG_SUFFIX, Segment, Twins, base_offset_of, parts_of
 from sparklog_server.log.segment.txn_index import (
     TXN_INDEX_SUFFIX,
     AbortedTxn,
@@ -27,7 +27,6 @@ from sparklog_server.log.segment.txn_index import (
     TxnIndexCorrupt,
     render,
 )
-from sparklog_server.log.twins import Twins, parts_of
 
 
 def aborted_in(disk: Disk, segments: list[Segment], start: Offset, limit: Offset) -> list[AbortedTxn]:
@@ -176,9 +175,7 @@ def _made_anew(disk: Disk, segments: Sequence[Segment], segment: Segment) -> Txn
     producers, _ = producers_before(
         disk, segment.directory, segments, log_start_offset=Offset(-1), end_offset=base_offset, now_ms=0
     )
-    from sparklog_server.log.producers.held_transactions import replay  # only a lost index needs it
-
-    entries = replay(segment, base_offset, producers, OngoingTransactions(producers))
+    entries = replay_transactions(segment, base_offset, producers, OngoingTransactions(producers))
     return TxnIndex(disk, segment.path(TXN_INDEX_SUFFIX), base_offset, entries)
 
 

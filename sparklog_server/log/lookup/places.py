@@ -6,12 +6,26 @@ from bisect import bisect_right
 
 from sparklog.effects import FileSlice
 from sparklog.model import Offset
-from sparklog_server.log.answers import BrokenFrame
+from sparklog_server.disk.door import DiskFile, StorageError
+from sparklog_server.log.segment.damage import log_dir_of, repair_remedy
 from sparklog_server.log.segment.segment import Segment, base_offset_of, header_at
 
 _PLACES_MAX = 256
 
 Place = tuple[Segment, int]
+
+
+class BrokenFrame(StorageError):
+    """No batch can begin at `position` of a log, though bytes follow, so later batches cannot be found
+    from there.
+    """
+
+    def __init__(self, file: DiskFile, position: int) -> None:
+        reason = f"no batch begins at byte {position}"
+        log_dir = log_dir_of(log_dir_of(file.path))
+        super().__init__(file.path, "read", reason, remedy=repair_remedy(log_dir))
+        self.file = file
+        self.position = position
 
 
 class Places:

@@ -19,20 +19,19 @@ from sparklog.model import LeaderEpoch, Millis, Offset
 from sparklog.record.batch import CONTROL_BIT, LENGTH_OVERHEAD, NO_TIMESTAMP
 from sparklog_server.disk.checkpoint import CheckpointCorrupt
 from sparklog_server.disk.door import Disk, DiskFile
-from sparklog_server.log.cleaning.swap import DELETED_SUFFIX, settle_swaps
+from sparklog_server.log.cleaning.swap import CLEANED_SUFFIX, DELETED_SUFFIX, settle_swaps
 from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.lookup.aborted import recover_aborted
-from sparklog_server.log.producers.producer_recovery import recover_producers
+from sparklog_server.log.producers.producer_recovery import held_transactions, recover_producers
 from sparklog_server.log.producers.producer_state import ProducerState
 from sparklog_server.log.segment.damage import LogDamaged, Unsound, log_dir_of, next_sound_batch, unsound_in
-from sparklog_server.log.segment.leader_epoch_cache import LeaderEpochCache
+from sparklog_server.log.segment.leader_epoch_cache import EPOCH_FILE, LeaderEpochCache
 from sparklog_server.log.segment.offset_index import OffsetIndex
 from sparklog_server.log.segment.segment import (
-    INDEX_SUFFIX,
+    INDEX_SUFFIXES,
     LOG_SUFFIX,
     NAME_DIGITS,
     RELATIVE_OFFSET_MAX,
-    TIME_INDEX_SUFFIX,
     Segment,
     base_offset_of,
     offset_of,
@@ -44,10 +43,8 @@ from sparklog_server.log.segment.txn_index import TXN_INDEX_SUFFIX
 from .completeness import check_begin, check_end, check_names, check_seam, check_seams
 from .cuts import Cuts
 
-EPOCH_FILE = "leader-epoch-checkpoint"
-_LEFT_OVER_SUFFIXES = (".tmp", DELETED_SUFFIX, ".cleaned")
+_LEFT_OVER_SUFFIXES = (".tmp", DELETED_SUFFIX, CLEANED_SUFFIX)
 _START = Offset(0)
-_INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
 
 class Recovered(NamedTuple):
@@ -173,10 +170,6 @@ def recover(
         # that is lower.
         decided_to = Offset(max(log_start_offset, min(high_watermark, durable_end)))
         if decided_to < end_offset:
-            from sparklog_server.log.producers.held_transactions import (  # a first start needs none
-                held_transactions,
-            )
-
             held = held_transactions(disk, directory, segments, decided_to, end_offset)
     return Recovered(
         segments,
@@ -203,18 +196,6 @@ class _Known(NamedTuple):
     is_dense: bool  # no offset is missing between batches
 
 
-def begin(disk: Disk, directory: str, leader_epoch: LeaderEpoch) -> Recovered:
-    """Create the files of a log without records: an empty first segment and, unless it is -1, `leader_epoch`
-    in its file.
-    """
-    epochs = LeaderEpochCache()
-    epochs.assign(leader_epoch, _START)
-    epochs.is_saved = True
-    segment = Segment.open(disk, directory, _START)
-    assert segment.file.size == 0, segment.file.path
-    return Recovered([segment], epochs, ProducerState(), _START, _START, _START, _START, [])
-
-
 def _open_segments(
     disk: Disk, directory: str, epochs: LeaderEpochCache | None, *, recovery_point: Offset, start: Offset
 ) -> tuple[list[Segment], list[str]]:
@@ -229,7 +210,7 @@ def _open_segments(
     orphans: list[tuple[Offset, str]] = []
     for name in names:
         suffix = name[NAME_DIGITS:]
-        offset = offset_of(name, suffix) if suffix in _INDEX_SUFFIXES else None
+        offset = offset_of(name, suffix) if suffix in INDEX_SUFFIXES else None
         if offset is not None and offset not in known:
             orphans.append((offset, f"{directory}/{name}"))
     leftovers = [name for name in names if name.endswith(_LEFT_OVER_SUFFIXES)]
@@ -346,7 +327,7 @@ def _remove_all(disk: Disk, segments: list[Segment], offset: Offset, cuts: Cuts,
     for segment in segments:
         is_followed = next_sound_batch(segment.file, 0, 0) is not None
         segment.close()
-        disk.remove(*(segment.path(suffix) for suffix in _INDEX_SUFFIXES))
+        disk.remove(*(segment.path(suffix) for suffix in INDEX_SUFFIXES))
         cuts.remove(segment.file, offset, is_followed=is_followed, reason=reason)
 
 

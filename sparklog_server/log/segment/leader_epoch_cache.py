@@ -9,6 +9,8 @@ from bisect import bisect_left, bisect_right
 from sparklog.model import NO_EPOCH, NO_OFFSET, LeaderEpoch, Offset, OffsetAndEpoch
 from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_lines, render_lines
 
+EPOCH_FILE = "leader-epoch-checkpoint"
+
 
 class LeaderEpochCache:
     """The leader epochs of one log. Invariants: epochs and start offsets both grow strictly; `is_saved` is

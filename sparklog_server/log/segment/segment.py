@@ -6,7 +6,8 @@ Positions are bytes in the `.log` file. An index gives only the position where a
 decide.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import overload
 
 from sparklog.kernels import scan
 from sparklog.model import Offset
@@ -23,12 +24,15 @@ from sparklog_server.disk.door import Buffer, Disk, DiskFile, StorageError, repl
 from .offset_index import OffsetIndex, StoredOffsetIndex
 from .time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 from .time_index import TimeIndex
-from .txn_index import TxnIndex
+from .txn_index import TXN_INDEX_SUFFIX, TxnIndex
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 SNAPSHOT_SUFFIX = ".snapshot"
+INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+SEGMENT_SUFFIXES = (LOG_SUFFIX, *INDEX_SUFFIXES, SNAPSHOT_SUFFIX)
+"""The suffixes of a segment's files, the log first."""
 RELATIVE_OFFSET_MAX = (1 << 31) - 1
 NAME_DIGITS = 20
 OFFSET_MAX = (1 << 63) - 1
@@ -470,3 +474,46 @@ def walk(
         if larger is None or larger.size <= len(content):
             return
         chunk_bytes = larger.size
+
+
+Part = tuple[Segment, DiskFile, int]
+"""A segment of the loop, its file and the size of that, as of the turn that begins the job."""
+
+
+def parts_of(segments: Sequence[Segment]) -> list[Part]:
+    """The parts of the segments that `Twins` needs, copied in the turn that starts the job."""
+    return [(segment, segment.file, segment.file.size) for segment in segments]
+
+
+class Twins(Sequence[Segment]):
+    """Segments of a log for a job: each is opened at the first access, through a handle of its own, and read
+    up to its size in the turn that began the job.
+    """
+
+    def __init__(self, disk: Disk, parts: Sequence[Part]) -> None:
+        self._disk = disk
+        self._parts = parts
+        self._twins: dict[int, Segment] = {}
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    @overload
+    def __getitem__(self, index: int) -> Segment: ...
+    @overload
+    def __getitem__(self, index: slice) -> "Twins": ...
+    def __getitem__(self, index: int | slice) -> "Segment | Twins":
+        if isinstance(index, slice):
+            return Twins(self._disk, self._parts[index])
+        if index < 0:
+            index += len(self._parts)
+        twin = self._twins.get(index)
+        if twin is None:
+            segment, _, size = self._parts[index]
+            twin = Segment.open(self._disk, segment.directory, segment.base_offset)
+            twin.file.pin()
+            twin.file.size = min(twin.file.size, size)
+            twin.has_aborted = segment.has_aborted
+            twin.settle()
+            self._twins[index] = twin
+        return twin
