@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 PY := .venv/bin/python
+WORKERS ?= 2
 INSTALLED := .venv/.installed
 KERNELS := .venv/.kernels
 KERNEL_SOURCES := $(wildcard sparklog/kernels/*.pyx sparklog/kernels/*.pxi sparklog/kernels/*.h)
@@ -9,13 +10,14 @@ STANDIN_SOURCES := $(wildcard tests/spark/differential/java/org/apache/spark/kaf
 COPY_JARS := mvn -q -B org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies -DincludeScope=runtime
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jars node chromium prometheus demo notebooks test test-beside test-rest test-long spark-versions lint bench fuzz docs wheels manylinux
+.PHONY: help setup jars node chromium prometheus demo notebooks test check test-long spark-versions lint bench fuzz docs wheels manylinux
 
 help:
 	@echo 'make setup      virtual environment, compiled kernels, JARs for demo and tests; quick when nothing changed'
 	@echo 'make demo       the main job on real flights: Spark, a topic, a stream, a Delta table; under two minutes'
 	@echo 'make notebooks  run every notebook, and write them for Jupyter with what they showed into build/notebooks'
-	@echo 'make test       all tests but the long ones'
+	@echo 'make check      before a commit: lint and tests of what changed (BASE=commit: since that one), and a broker in use; under 100 s'
+	@echo 'make test       all tests but the long ones, in two processes (WORKERS=n for another number)'
 	@echo 'make test-long  whole matrices, many seeds and random examples (SEEDS=n FROM=m WORLD=raft|cluster|replica for that simulation only)'
 	@echo 'make spark-versions  try the wheel with Spark 4.0 to 4.3, each in an environment of its own (VERSIONS="4.0 4.3" to choose)'
 	@echo 'make lint       ruff, mypy strict, pyright for the examples, the layer and determinism tests'
@@ -108,25 +110,22 @@ demo: setup
 notebooks: setup
 	@$(PY) -m notebooks.tools --ipynb build/notebooks
 
-# One process for each core. The tests that need Spark print their output when they end, as one block.
+# Python keeps what it compiled, the tests included, even where the environment says otherwise: collecting them anew costs a minute of each run.
+test test-long check lint: export PYTHONDONTWRITEBYTECODE =
+
 test: setup
-	@$(MAKE) --no-print-directory --keep-going --jobs=2 test-beside test-rest
+	@$(PY) -m pytest -n $(WORKERS) -m 'not long'
 
-# Beside the rest, on the other core: Spark, then the simulations.
-test-beside:
-	@mkdir -p build
-	@( $(PY) -m pytest -m 'spark and not long'; spark=$$?; $(PY) -m pytest -m 'not long' tests/simulation && exit $$spark ) \
-		>build/test-beside.log 2>&1; status=$$?; echo; cat build/test-beside.log; exit $$status
-
-test-rest:
-	@$(PY) -m pytest -m 'not spark and not long' --ignore tests/simulation
+# What a commit needs, quickly: see tests/check.py. BASE=commit compares with that one, instead of with main.
+check: setup
+	@$(PY) -m tests.check $(if $(BASE),--base $(BASE))
 
 # With SEEDS=n: only n seeds of one simulation, of quorums (raft, the default), whole clusters or replication (replica), after those of
 # its last run, or from seed FROM on. build/simulation/WORLD.json has the tally of all runs.
 test-long: setup
 ifndef SEEDS
-	@SPARKLOG_EXAMPLES=1 $(PY) -m pytest -m long
-	@SPARKLOG_EXAMPLES=10 $(PY) -m pytest -m 'hypothesis and not long' --timeout 1200
+	@SPARKLOG_EXAMPLES=1 $(PY) -m pytest -n $(WORKERS) -m long
+	@SPARKLOG_EXAMPLES=10 $(PY) -m pytest -n $(WORKERS) -m 'hypothesis and not long' --timeout 1200
 endif
 	@$(PY) -m tests.simulation.seeds --world $(or $(WORLD),raft) --seeds $(or $(SEEDS),10000) $(if $(FROM),--from $(FROM))
 

@@ -1,18 +1,23 @@
 """What every test run says about itself: which kernels serve, and what was skipped for want of a tool (the
-closing `-rs` lines).
+closing `-rs` lines). Also where its temporary files lie, and which tests share a worker of pytest-xdist.
 
 Under `CI=true` every tool is at hand, so a skipped test is a failure there, unless the machine itself is
 what lacks something.
 """
 
 import os
+import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from sparklog import kernels
+from tests.durations import DurationsOfFiles, recorded
 from tests.properties import load_profile
 
 load_profile()
@@ -20,6 +25,54 @@ load_profile()
 # Reasons that no set-up can mend.
 OF_THE_MACHINE = ("this file system", "this system")
 PATIENCE_S = 5.0
+MEMORY_DISK = Path("/dev/shm")
+MEMORY_DISK_FREE_MIN = 4 << 30
+
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.scheduler import LoadFileScheduling
+    from xdist.workermanage import WorkerController
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Put temporary files into memory: on a disk, most of a broker's test is a wait for fsync.
+
+    `TMPDIR` and `--basetemp` name another place.
+    """
+    if (
+        "TMPDIR" not in os.environ
+        and MEMORY_DISK.is_dir()
+        and os.access(MEMORY_DISK, os.W_OK)
+        and shutil.disk_usage(MEMORY_DISK).free >= MEMORY_DISK_FREE_MIN
+    ):
+        os.environ["TMPDIR"] = str(MEMORY_DISK)
+        tempfile.tempdir = None  # read anew
+    if getattr(config.option, "numprocesses", None) and not config.option.keyword:
+        config.pluginmanager.register(DurationsOfFiles())
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> "LoadFileScheduling":
+    """One queue of files for `-n`."""
+    from tests.queue_of_files import QueueOfFiles
+
+    return QueueOfFiles(config, log)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: "WorkerController") -> None:
+    """All workers sort by the same durations."""
+    node.workerinput["durations"] = recorded()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The queue begins with the longest."""
+    workerinput = getattr(config, "workerinput", None)
+    if workerinput is not None:
+        from tests.queue_of_files import put_longest_first
+
+        put_longest_first(items, workerinput["durations"])
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -1,8 +1,8 @@
 """How many examples the property tests try, and which.
 
-`SPARKLOG_EXAMPLES` is not set (`make test`): the same examples in every run, so that a pass does not
-depend on luck. `SPARKLOG_EXAMPLES=N` (`make test-long`, `make fuzz`): random examples, N times as many; a
-failure prints the seed that repeats it.
+`SPARKLOG_EXAMPLES` is not set (`make test`): a quarter of a test's examples, the same in every run, so that
+a pass does not depend on luck. `SPARKLOG_EXAMPLES=N` (`make test-long`, `make fuzz`): random examples, N
+times as many as the test names; a failure prints the seed that repeats it.
 
 An example that ever failed is kept with its test, as `@example(…)` or as a case of its own.
 """
@@ -13,6 +13,7 @@ from typing import Any, Final
 from hypothesis import HealthCheck, settings
 
 _DEFAULT: Final = 100
+_QUICK_MIN: Final = 20
 _TIMES: Final = int(os.environ.get("SPARKLOG_EXAMPLES", "0"))
 
 
@@ -22,7 +23,7 @@ def load_profile() -> None:
     slow = [HealthCheck.too_slow]
     settings.register_profile(
         "sparklog",
-        max_examples=_DEFAULT * max(_TIMES, 1),
+        max_examples=_count(_DEFAULT),
         derandomize=not _TIMES,
         deadline=None,
         suppress_health_check=slow,
@@ -32,5 +33,11 @@ def load_profile() -> None:
 
 
 def examples(count: int, **others: Any) -> settings:
-    """The settings of a test that tries `count` examples in `make test`."""
-    return settings(max_examples=count * max(_TIMES, 1), **others)
+    """The settings of a test of `count` examples: a quarter of them in `make test`, but 20 where there are
+    as many.
+    """
+    return settings(max_examples=_count(count), **others)
+
+
+def _count(count: int) -> int:
+    return count * _TIMES if _TIMES else max(count // 4, min(count, _QUICK_MIN))

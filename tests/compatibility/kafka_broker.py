@@ -10,6 +10,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from tests.compatibility.class_archive import ClassArchive
 from tests.compatibility.kafka_tools import kafka_tool, write_properties
 from tests.tools import KAFKA_JARS, PROJECT, require_kafka_tools
 
@@ -39,8 +40,10 @@ class KafkaNode:
     def process(self, *, is_killed: bool = False) -> Iterator["subprocess.Popen[bytes]"]:
         """Start it; at the end stop it cleanly, or kill it."""
         log4j = PROJECT / "conf" / "kafka-tools-log4j2.properties"
+        archive = ClassArchive("broker")
         command = [
             "java",
+            *archive.options,
             "-Xmx384m",
             "-XX:+UseSerialGC",
             "-XX:TieredStopAtLevel=1",
@@ -63,6 +66,7 @@ class KafkaNode:
             else:
                 process.terminate()
             process.wait(30)
+            archive.ended(is_whole=not is_killed)
 
     def log(self) -> str:
         """The output of its processes."""

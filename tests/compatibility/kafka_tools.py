@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tests.compatibility.class_archive import ClassArchive, archive_of, options_with
 from tests.tools import KAFKA_JARS, PROJECT, require_kafka_tools
 
 TOPICS = "org.apache.kafka.tools.TopicCommand"
@@ -44,10 +45,13 @@ def all_that_is_said(
 
 
 def java_command(
-    main_class: str, *arguments: str | Path, properties: Mapping[str, str] | None = None
+    main_class: str,
+    *arguments: str | Path,
+    properties: Mapping[str, str] | None = None,
+    options: Sequence[str] | None = None,
 ) -> list[str]:
     """The command that runs a tool, for those who talk to it while it runs; no test without Java and the
-    jars.
+    jars. `options` are the JVM's own, in place of those that use the archive of classes.
     """
     require_kafka_tools()
     log4j = PROJECT / "conf" / "kafka-tools-log4j2.properties"
@@ -57,6 +61,7 @@ def java_command(
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",
         f"-Dlog4j2.configurationFile={log4j}",
+        *(options_with(archive_of("tools")) if options is None else options),
     ]
     command += [f"-D{name}={text}" for name, text in (properties or {}).items()]
     return [*command, "-cp", f"{KAFKA_JARS}/*", main_class, *map(str, arguments)]
@@ -71,5 +76,8 @@ def write_properties(path: Path, settings: Mapping[str, object]) -> Path:
 def _run(
     main_class: str, arguments: Sequence[str | Path], given: str, properties: Mapping[str, str]
 ) -> "subprocess.CompletedProcess[str]":
-    command = java_command(main_class, *arguments, properties=properties)
-    return subprocess.run(command, input=given, capture_output=True, text=True, timeout=60, check=False)
+    archive = ClassArchive("tools" if "--bootstrap-server" in arguments else "offline-tools")
+    command = java_command(main_class, *arguments, properties=properties, options=archive.options)
+    ran = subprocess.run(command, input=given, capture_output=True, text=True, timeout=60, check=False)
+    archive.ended(is_whole=ran.returncode == 0)
+    return ran

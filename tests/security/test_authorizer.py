@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.model import Offset, Uuid
@@ -20,6 +20,7 @@ from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.metadata.records import RemoveAccessControlEntryRecord
 from sparklog_server.security import NotLoaded
 from sparklog_server.security.authorizer import Authorizer
+from tests.properties import examples
 
 OPERATIONS = [one for one in Operation if one not in (Operation.ANY, Operation.ALL)]
 
@@ -143,7 +144,7 @@ ASKED = st.tuples(
 )
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(
     rules=st.lists(RULES, max_size=14),
     removed=st.sets(st.integers(0, 13)),
@@ -166,7 +167,7 @@ def test_it_decides_as_one_that_reads_every_rule_after_each_change(
         authorizer.change(removed=[one for place, one in enumerate(rules) if place in removed])
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(st.lists(st.tuples(st.booleans(), st.text("abc", min_size=1, max_size=5)), max_size=40), NAMES)
 def test_prefixes_that_come_and_go_are_found_by_every_name(steps: list[tuple[bool, str]], name: str) -> None:
     authorizer = compiled([])

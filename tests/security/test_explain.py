@@ -1,14 +1,15 @@
 """`explain` agrees with the authorizer, and what it names is what decides."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog_server.metadata.acls import AclRule, Operation, PatternType, Permission, ResourceType
 from sparklog_server.security.explain import Reason, explain
+from tests.properties import examples
 from tests.security.test_authorizer import ASKED, RULES, compiled, rule
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(rules=st.lists(RULES, max_size=10, unique=True), asked=ASKED, default=st.booleans())
 def test_it_agrees_with_the_authorizer_and_its_advice_allows(
     rules: list[AclRule], asked: tuple[str, str, Operation, int, str], default: bool

@@ -15,7 +15,7 @@ from sparklog_server.simulation.randomness import random_for
 from sparklog_server.simulation.scenario import Fault, Kind, Scenario, read
 from tests.simulation.planted import MarkerLost, NoAbortedList, PrepareNotReplayed
 
-SEEDS, SEEDS_OF_A_TEST, LONG_SEEDS = 40, 4, 1_040
+SEEDS, SEEDS_OF_A_TEST, LONG_SEEDS = 14, 2, 1_054
 PLANTED_SEEDS_MAX = 50
 
 

@@ -14,20 +14,25 @@ from sparklog_server.simulation.scenario import Fault, Kind, Scenario
 from tests.simulation.raft_planted import PLANTED, refused_links_tell_nothing
 
 SCENARIOS = Path(__file__).parent / "scenarios"
-SEEDS = 1_000  # in each run
-SEEDS_OF_A_TEST = 50
+SEEDS, SEEDS_OF_A_TEST, LONG_SEEDS = 200, 50, 1_000
 PLANTED_SEEDS_MAX = 50
 QUICK_MS = 1_500
 
 
+def failed(seeds: range) -> dict[int, str]:
+    failures = {seed: raft_world.run(raft_world.drawn(seed)).failure for seed in seeds}
+    return {seed: str(failure) for seed, failure in failures.items() if failure is not None}
+
+
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_OF_A_TEST))
 def test_no_seed_breaks_an_invariant(first: int) -> None:
-    failed = {
-        seed: str(failure)
-        for seed in range(first, first + SEEDS_OF_A_TEST)
-        if (failure := raft_world.run(raft_world.drawn(seed)).failure)
-    }
-    assert failed == {}, "`python -m tests.simulation.seeds` shrinks a seed"
+    assert failed(range(first, first + SEEDS_OF_A_TEST)) == {}, "`tests.simulation.seeds` shrinks a seed"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", range(SEEDS, LONG_SEEDS, SEEDS_OF_A_TEST))
+def test_no_later_seed_breaks_an_invariant(first: int) -> None:
+    assert failed(range(first, first + SEEDS_OF_A_TEST)) == {}, "`tests.simulation.seeds` shrinks a seed"
 
 
 @pytest.mark.parametrize("path", sorted(SCENARIOS.glob("*.txt")), ids=lambda path: path.stem)
