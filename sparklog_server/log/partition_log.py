@@ -31,7 +31,7 @@ from sparklog_server.log.producers.validate import (
     stamp_own_batches,
 )
 from sparklog_server.log.recovery.cuts import Cuts
-from sparklog_server.log.recovery.log_loader import Recovered, recover
+from sparklog_server.log.recovery.log_loader import Known, Recovered, recover
 from sparklog_server.log.segment.leader_epoch_cache import EPOCH_FILE, LeaderEpochCache
 from sparklog_server.log.segment.segment import RELATIVE_OFFSET_MAX, SNAPSHOT_SUFFIX, Segment, file_name
 from sparklog_server.log.segment.txn_index import TXN_INDEX_SUFFIX, AbortedTxn
@@ -165,19 +165,8 @@ class PartitionLog:
         A transaction with a marker at or above `high_watermark` is not decided; None: all markers are
         committed. Raises StorageError, and LogDamaged if durable records are missing.
         """
-        found = recover(
-            disk,
-            directory,
-            settings,
-            recovery_point=recovery_point,
-            log_start_offset=log_start_offset,
-            high_watermark=high_watermark,
-            was_clean=was_clean,
-            now_ms=now.wall_ms,
-            cleaned_to=cleaned_to,
-            is_metadata=is_metadata,
-            cuts=cuts,
-        )
+        known = Known(recovery_point, log_start_offset, was_clean, high_watermark, cleaned_to, is_metadata)
+        found = recover(disk, directory, settings, known, now_ms=now.wall_ms, cuts=cuts)
         return cls(disk, directory, topic_partition, topic_id, settings, found, now)
 
     @property

@@ -69,90 +69,60 @@ class Recovered(NamedTuple):
     held: Sequence[tuple[int, int]] = ()
 
 
-def recover(
-    disk: Disk,
-    directory: str,
-    settings: LogConfig,
-    *,
-    recovery_point: Offset,
-    log_start_offset: Offset,
-    was_clean: bool,
-    now_ms: Millis,
-    high_watermark: Offset | None = None,
-    cleaned_to: Offset = _START,
-    is_metadata: bool = False,
-    cuts: Cuts | None = None,
-) -> Recovered:
-    """Read the files of a partition, repair the traces of a crash, and return the state of the log. Raises
-    StorageError, and LogDamaged.
+class Known(NamedTuple):
+    """What the checkpoints of a log directory, and the mark of a clean stop, tell of one log.
 
     Markers at or above `high_watermark` may not be committed; None: all are. Below `cleaned_to` Kafka's
     cleaner may have left holes between segments. The metadata log has no missing offsets between batches, and
     its snapshots tell whether it begins too late.
     """
+
+    recovery_point: Offset = _START
+    log_start_offset: Offset = _START
+    was_clean: bool = False
+    high_watermark: Offset | None = None
+    cleaned_to: Offset = _START
+    is_metadata: bool = False
+
+
+def recover(
+    disk: Disk, directory: str, settings: LogConfig, known: Known, *, now_ms: Millis, cuts: Cuts | None = None
+) -> Recovered:
+    """Read the files of a partition, repair the traces of a crash, and return the state of the log. Raises
+    StorageError, and LogDamaged.
+    """
     cuts = Cuts(disk, lambda: [directory], now_ms) if cuts is None else cuts
     settle_swaps(disk, directory)
     content = disk.read(f"{directory}/{EPOCH_FILE}")
-    epochs = _parse_epochs(content)
-    segments, leftovers = _open_segments(
-        disk,
-        directory,
-        None if is_metadata else epochs,
-        recovery_point=recovery_point,
-        start=log_start_offset,
-    )
-    unsynced: list[DiskFile] = []
-    doubtful = len(segments)
-    if (
-        not was_clean
-        and segments
-        and content is None
-        and recovery_point <= log_start_offset < segments[0].base_offset
-    ):
-        # It was never synced, or its epochs would be on disk: the name of the first segment was lost, and no
-        # later record was durable.
-        _remove_all(
-            disk,
-            segments,
-            log_start_offset,
-            cuts,
-            "the first segment is not there, and none was ever durable",
-        )
+    saved_epochs = _parse_epochs(content)
+    segments, leftovers = _open_segments(disk, directory, saved_epochs, known)
+    if content is None and _has_lost_first(segments, known):
+        reason = "the first segment is not there, and none was ever durable"
+        _remove_all(disk, segments, known.log_start_offset, cuts, reason)
         segments = []
-        doubtful = 0
-    if segments:
-        if not (was_clean and _load_active(segments[-1])):
-            doubtful = len(segments) - 1
-        if not was_clean:
-            # Strictly below: a sync that ended at the base offset of a segment may be older than the roll
-            # that wrote the indexes before it.
-            doubtful = max(bisect_left(segments, recovery_point, key=base_offset_of) - 1, 0)
+    doubtful = _first_doubtful(segments, known)
     holes = check_seams(
-        disk, segments, doubtful, recovery_point=recovery_point, start=log_start_offset, cleaned_to=cleaned_to
+        disk,
+        segments,
+        doubtful,
+        recovery_point=known.recovery_point,
+        start=known.log_start_offset,
+        cleaned_to=known.cleaned_to,
     )
     for segment in segments[: min(doubtful, len(segments) - 1)]:
         segment.settle()
-    epochs = _epochs_of(segments[:doubtful], epochs, log_start_offset)
-    known = _Known(directory, recovery_point, log_start_offset, cleaned_to, is_metadata)
-    end_offset = _repair(disk, segments, doubtful, epochs, settings, known, cuts)
-    if was_clean and segments and end_offset < log_start_offset:
-        # A clean stop never leaves that: the checkpoint is damaged, and to empty the log would let one wrong
-        # digit delete every record.
-        log_start_offset = segments[0].base_offset
+    epochs = _epochs_of(segments[:doubtful], saved_epochs, known.log_start_offset)
+    end_offset = _repair(disk, directory, segments, doubtful, epochs, settings, known, cuts)
+    log_start_offset = _log_start(segments, end_offset, known)
     if not segments or end_offset < log_start_offset:
-        _remove_all(
-            disk, segments, end_offset, cuts, f"the log starts at offset {log_start_offset}, behind its end"
-        )
+        reason = f"the log starts at offset {log_start_offset}, behind its end"
+        _remove_all(disk, segments, end_offset, cuts, reason)
         segments = [Segment.open(disk, directory, log_start_offset, create=True)]
         doubtful, end_offset = 0, log_start_offset
-    for segment in segments[doubtful:]:
-        unsynced.append(segment.file)
-        if segment is not segments[-1]:
-            unsynced.extend(segment.save_or_drop_indexes())
     log_start_offset = Offset(max(log_start_offset, segments[0].base_offset))
     epochs.truncate_end(end_offset)
     epochs.truncate_start(log_start_offset)
-    unsynced += recover_aborted(disk, segments, doubtful)
+    unsynced = [*_save_indexes(segments, doubtful), *recover_aborted(disk, segments, doubtful)]
     producers, snapshot_offset = recover_producers(
         disk,
         directory,
@@ -163,12 +133,13 @@ def recover(
         now_ms=now_ms,
     )
     producers.expire(now_ms, settings.producer_id_expiration_ms)
-    durable_end = end_offset if was_clean and doubtful >= len(segments) else min(recovery_point, end_offset)
-    held: list[tuple[int, int]] = []
-    if high_watermark is not None:
+    is_durable = known.was_clean and doubtful >= len(segments)
+    durable_end = end_offset if is_durable else min(known.recovery_point, end_offset)
+    held: Sequence[tuple[int, int]] = ()
+    if known.high_watermark is not None:
         # Where only synced records count as committed, the high watermark restarts at the recovery point if
         # that is lower.
-        decided_to = Offset(max(log_start_offset, min(high_watermark, durable_end)))
+        decided_to = Offset(max(log_start_offset, min(known.high_watermark, durable_end)))
         if decided_to < end_offset:
             held = held_transactions(disk, directory, segments, decided_to, end_offset)
     return Recovered(
@@ -186,32 +157,63 @@ def recover(
     )
 
 
-class _Known(NamedTuple):
-    """The checkpointed offsets of one log."""
+def _has_lost_first(segments: Sequence[Segment], known: Known) -> bool:
+    """Whether a crash took the name of the first segment of a log that has no file of epochs: the log was
+    never synced, or that file would be on disk, so no later record was durable.
+    """
+    if known.was_clean or not segments:
+        return False
+    return known.recovery_point <= known.log_start_offset < segments[0].base_offset
 
-    directory: str
-    recovery_point: Offset
-    log_start_offset: Offset
-    cleaned_to: Offset
-    is_dense: bool  # no offset is missing between batches
+
+def _first_doubtful(segments: Sequence[Segment], known: Known) -> int:
+    """The index of the first segment that is to be walked, and all after it; their number if none is."""
+    if known.was_clean:
+        return len(segments) if not segments or _load_active(segments[-1]) else len(segments) - 1
+    # Strictly below: a sync that ended at the base offset of a segment may be older than the roll that wrote
+    # the indexes before it.
+    return max(bisect_left(segments, known.recovery_point, key=base_offset_of) - 1, 0)
+
+
+def _log_start(segments: Sequence[Segment], end_offset: Offset, known: Known) -> Offset:
+    """The log start offset of the checkpoint, or of the first segment if the checkpoint is damaged: a clean
+    stop leaves no log that ends before its start, and to empty the log would let one wrong digit delete every
+    record.
+    """
+    if known.was_clean and segments and end_offset < known.log_start_offset:
+        return segments[0].base_offset
+    return known.log_start_offset
+
+
+def _save_indexes(segments: Sequence[Segment], doubtful: int) -> list[DiskFile]:
+    """Write the indexes of the walked segments but the active one; returns the files for the next sync.
+    Raises StorageError.
+    """
+    unsynced: list[DiskFile] = []
+    for segment in segments[doubtful:]:
+        unsynced.append(segment.file)
+        if segment is not segments[-1]:
+            unsynced.extend(segment.save_or_drop_indexes())
+    return unsynced
 
 
 def _open_segments(
-    disk: Disk, directory: str, epochs: LeaderEpochCache | None, *, recovery_point: Offset, start: Offset
+    disk: Disk, directory: str, epochs: LeaderEpochCache | None, known: Known
 ) -> tuple[list[Segment], list[str]]:
     """The segments by base offset, and the files that prove where the log begins.
 
     Files of interrupted work are removed, unless durable records are missing. Raises LogDamaged,
     StorageError.
     """
+    recovery_point, start = known.recovery_point, known.log_start_offset
     names = disk.list(directory)
     bases = [offset for name in names if (offset := offset_of(name, LOG_SUFFIX)) is not None]
-    known = frozenset(bases)
+    with_log = frozenset(bases)
     orphans: list[tuple[Offset, str]] = []
     for name in names:
         suffix = name[NAME_DIGITS:]
         offset = offset_of(name, suffix) if suffix in INDEX_SUFFIXES else None
-        if offset is not None and offset not in known:
+        if offset is not None and offset not in with_log:
             orphans.append((offset, f"{directory}/{name}"))
     leftovers = [name for name in names if name.endswith(_LEFT_OVER_SUFFIXES)]
     retired = [
@@ -225,7 +227,7 @@ def _open_segments(
         recovery_point=recovery_point,
         start=start,
     )
-    if bases and start < bases[0]:
+    if bases and start < bases[0] and not known.is_metadata:
         check_begin(directory, bases[0], epochs, retired, recovery_point=recovery_point, start=start)
     # The other files of a removed segment go before its log: without it they would look like those of a
     # missing segment.
@@ -266,11 +268,12 @@ def _load_active(active: Segment) -> bool:
 
 def _repair(
     disk: Disk,
+    directory: str,
     segments: list[Segment],
     doubtful: int,
     epochs: LeaderEpochCache,
     settings: LogConfig,
-    known: _Known,
+    known: Known,
     cuts: Cuts,
 ) -> Offset:
     """Walk the segments from index `doubtful` on, truncate at the first incomplete batch, and return the log
@@ -295,7 +298,7 @@ def _repair(
             keep = index + 1
             break
     if segments or recovery_point > known.log_start_offset:
-        check_end(known.directory, segments[:keep], end_offset, recovery_point)
+        check_end(directory, segments[:keep], end_offset, recovery_point)
     _cut(disk, segments, keep, cut_at, end_offset, cuts)
     return end_offset
 
@@ -332,7 +335,7 @@ def _remove_all(disk: Disk, segments: list[Segment], offset: Offset, cuts: Cuts,
 
 
 def _repair_segment(
-    segment: Segment, epochs: LeaderEpochCache, settings: LogConfig, known: _Known, *, is_followed: bool
+    segment: Segment, epochs: LeaderEpochCache, settings: LogConfig, known: Known, *, is_followed: bool
 ) -> tuple[Offset, int | None]:
     """Rebuild the indexes. Returns the offset after the last batch, and the position at which to truncate.
     Raises LogDamaged and StorageError.
@@ -361,7 +364,7 @@ def _repair_segment(
                 or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
             ):
                 break
-            if known.is_dense and header.base_offset != end_offset:
+            if known.is_metadata and header.base_offset != end_offset:
                 break
             if header.leader_epoch != epochs.epoch_at(Offset(header.base_offset)):
                 # A truncation does not wait for the checkpoint: it may have entries beyond the offset at
