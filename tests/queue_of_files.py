@@ -1,7 +1,7 @@
 """The order in which pytest-xdist gives test files to its workers (`pytest -n 2`, `make test`).
 
-The tests of a file stay together on one worker, as do files that share a Spark session or a browser. Long
-work comes first, so that the workers end at about the same time.
+The tests of a file stay together on one worker, as do files that share a Spark session, a browser or the
+syntax trees of all modules. Long work comes first, so that the workers end at about the same time.
 """
 
 from collections import defaultdict
@@ -13,7 +13,10 @@ from xdist.scheduler import LoadFileScheduling
 
 from tests.durations import GUESSED_S
 
-TOGETHER: Final = ("tests/spark/kill_points/", "tests/spark/restarts/", "tests/spark/", "tests/console/")
+TOGETHER: Final = (
+    *("tests/spark/kill_points/", "tests/spark/restarts/", "tests/spark/"),
+    *("tests/console/", "tests/architecture/"),
+)
 """Files below one of these folders go to one worker; the first that matches counts."""
 
 LONGEST_FIRST: Final = ("tests/spark/", "tests/simulation/", "tests/compatibility/", "tests/live/")

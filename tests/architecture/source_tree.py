@@ -18,7 +18,7 @@ class Import:
     for_types_only: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Module:
     """A source file under its dotted name; a package is the module of its `__init__.py`."""
 
@@ -46,13 +46,20 @@ def modules() -> dict[str, Module]:
     return found
 
 
-def imports_of(module: Module) -> list[Import]:
+@cache
+def nodes_of(module: Module) -> tuple[ast.AST, ...]:
+    """Every node of a module, as `ast.walk` finds them."""
+    return tuple(ast.walk(module.tree))
+
+
+@cache
+def imports_of(module: Module) -> tuple[Import, ...]:
     """What `module` imports, at its top, inside functions and for types; `from a import b` names `a.b`
     where that is a module of ours.
     """
     found: list[Import] = []
     _collect(module, module.tree, for_types_only=False, found=found)
-    return found
+    return tuple(found)
 
 
 def _collect(module: Module, node: ast.AST, *, for_types_only: bool, found: list[Import]) -> None:

@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 
-from tests.architecture.source_tree import Module, modules
+from tests.architecture.source_tree import Module, modules, nodes_of
 from tests.architecture.test_layers import MAY_TOUCH_THE_WORLD, lies_in
 from tests.architecture.unordered import Annotated, annotated_sets, leaks
 
@@ -50,7 +50,7 @@ def annotated() -> Annotated:
 
 
 def builtin_calls(module: Module, forbidden: set[str]) -> Iterator[ast.Call]:
-    for node in ast.walk(module.tree):
+    for node in nodes_of(module):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in forbidden:
             yield node
 
@@ -89,7 +89,7 @@ def test_an_assert_changes_nothing() -> None:
     offences = [
         module.at(node.lineno)
         for module in modules().values()
-        for node in ast.walk(module.tree)
+        for node in nodes_of(module)
         if isinstance(node, ast.Assert) and any(changes_something(part) for part in ast.walk(node.test))
     ]
     assert offences == []

@@ -6,7 +6,7 @@ from docs import client_settings, limits
 from docs.generate import PROJECT, broken_links, generated
 from sparklog_server.config.settings import broker_keys
 from sparklog_server.config.topic_settings import topic_keys
-from tests.architecture.source_tree import modules
+from tests.architecture.source_tree import modules, nodes_of
 
 
 def test_generated_files_are_current() -> None:
@@ -34,7 +34,7 @@ def test_every_setting_that_is_documented_as_effective_is_read() -> None:
     read = {
         node.attr
         for module in modules().values()
-        for node in ast.walk(module.tree)
+        for node in nodes_of(module)
         if isinstance(node, ast.Attribute)
     }
     keys = (*broker_keys().values(), *topic_keys().values())

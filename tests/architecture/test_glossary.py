@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from docs.protocol_page import MISSING
-from tests.architecture.source_tree import PROJECT, modules
+from tests.architecture.source_tree import PROJECT, modules, nodes_of
 
 NONE: Final = "–"
 _QUOTED = re.compile(r"`([^`]+)`")
@@ -93,11 +93,7 @@ def _names_of_the_tree() -> frozenset[str]:
         for module in shown
         for name in (
             module.path.stem,
-            *(
-                node.name
-                for node in ast.walk(module.tree)
-                if isinstance(node, ast.ClassDef | ast.FunctionDef)
-            ),
+            *(node.name for node in nodes_of(module) if isinstance(node, ast.ClassDef | ast.FunctionDef)),
         )
     )
 

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from sparklog_server.loggers import EVENTS
-from tests.architecture.source_tree import modules
+from tests.architecture.source_tree import modules, nodes_of
 
 TRACERS = {"trace", "_trace"}
 OF_CALLERS = {"audit", "file-missing", "file-rebuilt", "file-removed", "file-unknown", "log-cut", "log-hole"}
@@ -15,7 +15,7 @@ def written() -> Iterator[str]:
     for module in modules().values():
         if not module.name.startswith("sparklog_server.") or ".simulation" in module.name:
             continue
-        for node in ast.walk(module.tree):
+        for node in nodes_of(module):
             if not isinstance(node, ast.Call) or not node.args:
                 continue
             function = node.func

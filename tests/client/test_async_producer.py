@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import gc
+import os
+import signal
 import threading
 
 import pytest
@@ -19,6 +21,7 @@ from sparklog.client.failures import (
 )
 from sparklog.client.producer.async_producer import AsyncDelivery, AsyncProducer
 from sparklog.errors import RequestTimeout, SettingsError
+from sparklog.local_broker import EmbeddedBroker
 from sparklog.model import TopicPartition
 from sparklog.wire.messages.produce import ProduceRequest
 from tests.client.loops import Run, every_loop
@@ -238,8 +241,10 @@ def test_a_callback_that_raises_reaches_the_loop_and_nothing_else(broker: Script
 
 @every_loop
 def test_transactions_commit_abort_and_survive_a_cancelled_commit(run: Run) -> None:
-    async def main(servers: str) -> None:
-        async with AsyncProducer(bootstrap_servers=servers, transactional_id="mine") as producer:
+    async def main(broker: EmbeddedBroker) -> None:
+        async with AsyncProducer(
+            bootstrap_servers=broker.bootstrap_servers, transactional_id="mine"
+        ) as producer:
             with pytest.raises(WrongTransactionState):
                 await producer.send("t", b"outside")
             async with producer.transaction():
@@ -253,12 +258,16 @@ def test_transactions_commit_abort_and_survive_a_cancelled_commit(run: Run) -> N
                 await sent[0]
             await producer.begin_transaction()
             await producer.send("t", b"cancelled commit")
+            os.kill(broker.pid, signal.SIGSTOP)  # so that the commit does not end before it is cancelled
             commit = asyncio.create_task(producer.commit_transaction())
             await asyncio.sleep(0)
             commit.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await commit
-            await producer.commit_transaction()
+            again = asyncio.create_task(producer.commit_transaction())
+            await asyncio.sleep(0)
+            os.kill(broker.pid, signal.SIGCONT)
+            await again
             async with producer.transaction():
                 await producer.send_many("t", [b"a", b"b"])
 
@@ -266,7 +275,7 @@ def test_transactions_commit_abort_and_survive_a_cancelled_commit(run: Run) -> N
         servers = broker.bootstrap_servers
         with Admin(bootstrap_servers=servers) as admin:
             admin.create_topics({"t": 1})
-        run(lambda: main(servers))
+        run(lambda: main(broker))
         with Consumer(bootstrap_servers=servers, isolation_level="read_committed") as consumer:
             consumer.assign([TopicPartition("t", 0)])
             consumer.seek_to_beginning()
