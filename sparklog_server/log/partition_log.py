@@ -80,6 +80,10 @@ class PartitionLog:
     """The batches of one partition.
 
     Invariants: the active segment has its indexes in memory; offsets below `recovery_point` are durable.
+
+    One class, as Kafka's UnifiedLog is: each append, sync and truncation moves the log start offset, the
+    recovery point, the log end offset, the epochs and the producers together, or none of them. What needs
+    fewer of these is elsewhere: segments and their files, producers, transactions, searches and the jobs.
     """
 
     __slots__ = (

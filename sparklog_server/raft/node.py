@@ -40,7 +40,12 @@ _LINK_RETRY_US = 5_000
 
 
 class RaftNode:
-    """One node and its log. Invariant: after a halt or `close` it sends and answers nothing."""
+    """One node and its log. Invariant: after a halt or `close` it sends and answers nothing.
+
+    One class, because each call from outside ends alike: the state learns, what is due is done, and the
+    answer leaves only if the node has not halted. Properties and short methods are its face to the broker,
+    which never reaches into `QuorumState`.
+    """
 
     def __init__(self, state: QuorumState) -> None:
         self.state = state

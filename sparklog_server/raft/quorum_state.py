@@ -42,6 +42,10 @@ ENDED = (Role.HALTED, Role.CLOSED)
 class QuorumState:
     """Invariants: no message leaves before the epoch and vote that it tells are durable; `high_watermark` is
     at most the log end, a majority has synced everything below it, and it never goes back.
+
+    One class, because each transition reads the epoch, the vote, the role and the log end of one moment, and
+    stores before it sends. What belongs to one role is in `leading`, `following`, `electing` and
+    `resigning`, and what belongs to one request in `requests`.
     """
 
     def __init__(

@@ -45,6 +45,9 @@ class ReplicaDirectory:
 
     Invariants: at most one sync is in flight; records appended after it began wait in `_dirty` for the
     next; an offline directory has only offline partitions and syncs nothing.
+
+    One class, because syncs, checkpoints and truncations of a directory wait for each other: a checkpoint may
+    name only what is synced, and no log is truncated below an offset that a checkpoint on disk may name.
     """
 
     __slots__ = (

@@ -30,8 +30,9 @@ from sparklog.wire.messages.fetch import (
 from sparklog_server.log.producers.validate import RecordsRefused
 from sparklog_server.replica.fetch_sessions import FIRST_EPOCH, FULL_FETCH, epoch_after
 from sparklog_server.replica.follower import FollowedKey, Follower, Phase, Position
-from sparklog_server.replica.throttle import Throttled
 from sparklog_server.replica.unavailable import PartitionUnavailable
+
+from .fetch_sessions import Throttled
 
 _FIRST_REST_US: Final = 20_000
 _HELD_US: Final = 50_000

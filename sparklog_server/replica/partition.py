@@ -24,7 +24,6 @@ from sparklog_server.replica.durability import LINGER_US, Durability
 from sparklog_server.replica.isr import InSyncRules
 from sparklog_server.replica.leader import Following, LeaderReplica, Role, claim_refused
 from sparklog_server.replica.purgatory import Purgatory, Waiter
-from sparklog_server.replica.standing import Standing
 from sparklog_server.replica.traffic import TopicTraffic
 from sparklog_server.replica.unavailable import PartitionUnavailable
 
@@ -69,6 +68,23 @@ class Noted:
         self.synced: dict[Partition, None] = {}
 
 
+class Standing(Protocol):
+    """The fetch of a partition that stands in a session (KIP-227). Must not use the partition."""
+
+    def appended(self) -> None:
+        """The log has grown."""
+
+    def high_watermark_moved(self) -> None: ...
+
+    def log_start_moved(self) -> None: ...
+
+    def in_sync_changed(self) -> None:
+        """The ISR has changed, or is proposed to."""
+
+    def role_ended(self) -> None:
+        """The partition has forgotten this fetch: its role has ended."""
+
+
 class Partition:
     """Log, high watermark, role and purgatory of one partition.
 
@@ -76,6 +92,10 @@ class Partition:
     the log of a follower that is truncated; a record below it is committed by the rule of
     `sparklog.ack.flush`; `leader` is `role` if this broker leads, else None, and `error` is NONE only then.
     `standing` are the fetches of replicas and sessions that are told of every change here.
+
+    One class, as Kafka's Partition is: a change of the log, of the role or of the ISR may move the high
+    watermark, and each move wakes parked requests and standing fetches. The rules are elsewhere: of the high
+    watermark and the ISR in `leader` and `isr`, of durability in `durability`, of the disk in `disk_guard`.
     """
 
     __slots__ = (

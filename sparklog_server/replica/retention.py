@@ -1,4 +1,5 @@
-"""Retention checks, and the removal of the files of expired segments.
+"""Retention checks, the removal of the files of expired segments, and the log start offset, which retention
+and DeleteRecords raise.
 
     check ── a few logs a turn ──► renamed (job)
                                       └── log start written down, file.delete.delay.ms ──► removed (job)
@@ -11,16 +12,19 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 
+from sparklog.errors import ErrorCode
 from sparklog.model import Instant, Micros, Offset, TopicPartition, earlier
 from sparklog.record.batch import NO_TIMESTAMP
 from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import StorageError
 from sparklog_server.disk.removal import Removal
 from sparklog_server.log.cleaning.retention import Ages, note_ages, read_ages, unread
-from sparklog_server.replica.log_start import retire
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.removals import Removals
+from sparklog_server.replica.unavailable import PartitionUnavailable
 
+HIGH_WATERMARK = -1
+"""The offset by which DeleteRecords requests the deletion of all committed records."""
 _LOGS_PER_TURN = 32
 _AGAIN_US = 1_000_000
 _HURRIED_US = 30_000_000
@@ -173,3 +177,51 @@ class Retention:
         # A segment without timestamps stays without them. If the job failed, a removed file is not a fault,
         # and one that cannot be read is reported here.
         self._retire(partition, now)
+
+
+def deletion_end(partition: Partition, offset: int) -> Offset:
+    """The log start offset that DeleteRecords requests with `offset` (-1: the high watermark).
+
+    Raises PartitionUnavailable: POLICY_VIOLATION for a compacted topic, OFFSET_OUT_OF_RANGE.
+    """
+    partition.leader_for(-1)
+    settings = partition.log.settings
+    if settings.is_compacted and not settings.is_deleted:
+        raise PartitionUnavailable(ErrorCode.POLICY_VIOLATION)
+    end = partition.promised_end if offset == HIGH_WATERMARK else Offset(offset)
+    if not 0 <= end <= partition.promised_end:
+        raise PartitionUnavailable(ErrorCode.OFFSET_OUT_OF_RANGE)
+    return end
+
+
+def delete_records(partition: Partition, end: Offset) -> None:
+    """Raise the log start offset to `end`. Raises PartitionUnavailable, also if `end` is above the high
+    watermark.
+    """
+    partition.leader_for(-1)
+    if end > partition.high_watermark:
+        raise PartitionUnavailable(ErrorCode.OFFSET_OUT_OF_RANGE)
+    if partition.log.move_log_start(end):
+        for one in partition.standing:
+            one.log_start_moved()
+
+
+def retire(partition: Partition, now: Instant) -> Callable[[], Removal] | None:
+    """Remove the segments beyond retention from the log; returns the job that renames their files, which
+    returns the removal of those.
+    """
+    if partition.error is ErrorCode.KAFKA_STORAGE_ERROR:
+        return None
+    log, home = partition.log, partition.home
+    log_start = log.log_start_offset
+    try:
+        job = partition.disk.retire(partition.high_watermark, now)
+    except PartitionUnavailable:
+        return None
+    if log.has_sealed_unsynced or job is not None:
+        # The files are removed once the epochs on disk begin at the log start too.
+        home.mark_dirty(partition, 0, now)
+    if log.log_start_offset > log_start:
+        # The files are removed once the checkpoint has the log start.
+        home.log_start_moved(now, is_awaited=home.room.is_full)
+    return job

@@ -18,7 +18,8 @@ from sparklog.wire.schema import INT64_MAX
 from sparklog_server.replica.fetch_sessions import FIRST_EPOCH, UNUSED_US, PartKey, new_id
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.progress import NEVER, FollowerProgress
-from sparklog_server.replica.throttle import Throttled
+
+from .fetch_sessions import Throttled
 
 SESSIONS_PER_BROKER_MAX: Final = 64
 """How many sessions one follower may have: Kafka's brokers have one for each of `num.replica.fetchers`."""

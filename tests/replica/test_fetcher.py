@@ -4,9 +4,9 @@ import pytest
 
 from sparklog.model import Instant, LeaderEpoch, Micros, NodeId, Offset, Uuid
 from sparklog.wire.messages.fetch import EpochEndOffset, FetchableTopicResponse, FetchResponse, PartitionData
+from sparklog_server.replica.fetch_sessions import Throttled
 from sparklog_server.replica.fetcher import Fetcher, FetchLimits, SentFetch
 from sparklog_server.replica.follower import Follower
-from sparklog_server.replica.throttle import Throttled
 from tests.log.logs import EPOCH, NOW, T0, TOPIC_ID
 from tests.replica.test_cutting import World
 
