@@ -19,6 +19,7 @@ import pytest
 from sparklog import kernels
 from tests.durations import DurationsOfFiles, recorded
 from tests.properties import load_profile
+from tests.tools import PROJECT
 
 load_profile()
 
@@ -49,6 +50,18 @@ def pytest_configure(config: pytest.Config) -> None:
         tempfile.tempdir = None  # read anew
     if getattr(config.option, "numprocesses", None) and not config.option.keyword:
         config.pluginmanager.register(DurationsOfFiles())
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """In memory like all temporary files; with the marker `disk`, on the disk of this source tree."""
+    if request.node.get_closest_marker("disk") is None:
+        yield tmp_path
+        return
+    build = PROJECT / "build"
+    build.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=build) as directory:
+        yield Path(directory)
 
 
 @pytest.hookimpl(optionalhook=True)

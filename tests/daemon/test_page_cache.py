@@ -8,6 +8,8 @@ import pytest
 from sparklog_server.daemon.page_cache import read_ahead
 from tests.daemon.cold import chill, is_resident_after
 
+pytestmark = pytest.mark.disk
+
 MIB = 1 << 20
 SIZE = 16 * MIB
 

@@ -21,6 +21,8 @@ from tests.daemon.cold import chill
 from tests.daemon.conftest import Rig
 from tests.daemon.echo import HEADER
 
+pytestmark = pytest.mark.disk
+
 MIB = 1 << 20
 
 
