@@ -19,7 +19,6 @@ from sparklog.model import Instant, Micros
 from sparklog_server.agenda import Agenda
 from sparklog_server.disk.door import OutOfDescriptors, StorageError
 
-RESERVE_BY_DEFAULT: Final = -1
 _DEFAULT_SHARE: Final = 100
 """The default reserve is one part of so many of the disk."""
 _DEFAULT_BYTES_MAX: Final = 1 << 30

@@ -18,13 +18,12 @@ from sparklog.record.control import ControlType, Marker, build_marker
 from sparklog_server.disk.os_disk import OsDisk
 from sparklog_server.log.directory.log_dir import LogDir
 from sparklog_server.log.log_config import LogConfig
-from sparklog_server.log.lookup.time_lookup import offset_for_timestamp
 from sparklog_server.log.partition_log import PartitionLog
 from tests.compatibility import kafka_tools as tools
 from tests.compatibility.clients import PATIENCE_S, Sent, consume_with_confluent
 from tests.compatibility.kafka_broker import CLUSTER_ID, NODE_ID, RealKafka
 from tests.compatibility.kafka_tools import kafka_tool
-from tests.log.logs import NOW, START_MS, records_of, truncate
+from tests.log.logs import NOW, START_MS, offset_for_timestamp, records_of, truncate
 
 pytestmark = pytest.mark.compat
 

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from sparklog.model import Instant, LeaderEpoch, Micros, Millis, Offset, TopicPartition, Uuid
-from sparklog.record.batch import Record, build_batch, decode_records, iterate_headers
+from sparklog.record.batch import NO_TIMESTAMP, Record, build_batch, decode_records, iterate_headers
 from sparklog.record.compression import Codec
 from sparklog_server.disk.door import Disk
 from sparklog_server.log.log_config import LogConfig
@@ -125,3 +125,25 @@ def read_all(log: PartitionLog, *, max_bytes: int = 1 << 20) -> list[Place]:
 def records_of(log: PartitionLog) -> list[Record]:
     """Every record of the log."""
     return [record for place in read_all(log) for record in decode_records(place.content)]
+
+
+def offset_for_timestamp(
+    log: PartitionLog, timestamp: Millis, limit: Offset
+) -> tuple[Millis, Offset, LeaderEpoch] | None:
+    """The timestamp, offset and leader epoch of the first record below `limit` at or after `timestamp`; None
+    if there is none.
+
+    Reads data. Raises RecordsRefused (CORRUPT_MESSAGE) if a batch cannot be decoded.
+    """
+    search = log.time_search(timestamp, limit)
+    found = search.run()
+    search.learn()
+    return None if found is None else (Millis(found[0]), Offset(found[1]), LeaderEpoch(found[2]))
+
+
+def max_timestamp(log: PartitionLog) -> tuple[Millis, Offset]:
+    """The greatest timestamp, and the offset of the first record in its batch that has it; (-1, -1) if no
+    record has one. Reads data.
+    """
+    found = log.time_search(None, log.log_end_offset).run()
+    return (Millis(found[0]), Offset(found[1])) if found is not None else (Millis(NO_TIMESTAMP), Offset(-1))

@@ -11,7 +11,6 @@ from sparklog.record.batch import CRC_POSITION, CRC_START, build_batch, codec_of
 from sparklog.record.compression import Codec
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.log_config import LogConfig
-from sparklog_server.log.lookup.time_lookup import max_timestamp
 from sparklog_server.log.partition_log import PartitionLog, RecordsRefused
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.logs import (
@@ -21,6 +20,7 @@ from tests.log.logs import (
     SMALL,
     START_MS,
     batch,
+    max_timestamp,
     new_log,
     open_log,
     read_all,

@@ -18,11 +18,21 @@ from sparklog_server.log.cleaning.cleaner import Round, UncleanableLog
 from sparklog_server.log.cleaning.compaction import judge, plan_round
 from sparklog_server.log.cleaning.swap import Cleaned, commit
 from sparklog_server.log.log_config import LogConfig
-from sparklog_server.log.lookup.time_lookup import offset_for_timestamp
 from sparklog_server.log.partition_log import PartitionLog, RecordsRefused
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.compacting import compact
-from tests.log.logs import DIRECTORY, EPOCH, NOW, START_MS, batch, open_log, read_all, sync, truncate
+from tests.log.logs import (
+    DIRECTORY,
+    EPOCH,
+    NOW,
+    START_MS,
+    batch,
+    offset_for_timestamp,
+    open_log,
+    read_all,
+    sync,
+    truncate,
+)
 
 SETTINGS = LogConfig(
     segment_bytes=2500, index_interval_bytes=200, is_compacted=True, delete_retention_ms=1000

@@ -11,10 +11,20 @@ from sparklog.model import LeaderEpoch, Offset
 from sparklog.record.batch import read_header
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.log_config import LogConfig
-from sparklog_server.log.lookup.time_lookup import offset_for_timestamp
 from sparklog_server.log.partition_log import PartitionLog, RecordsRefused
 from sparklog_server.simulation.disk import SimulatedDisk
-from tests.log.logs import EPOCH, NOW, START_MS, Place, batch, open_log, read_all, sync, truncate
+from tests.log.logs import (
+    EPOCH,
+    NOW,
+    START_MS,
+    Place,
+    batch,
+    offset_for_timestamp,
+    open_log,
+    read_all,
+    sync,
+    truncate,
+)
 
 SETTINGS = LogConfig(segment_bytes=3000, index_interval_bytes=200)
 

@@ -19,14 +19,13 @@ from sparklog.record.batch import HEADER_SIZE, read_header
 from sparklog.record.compression import Codec
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.directory.log_dir import DirectoryRefused
-from sparklog_server.log.lookup.time_lookup import max_timestamp
 from sparklog_server.log.partition_log import PartitionLog
 from sparklog_server.log.recovery.cuts import parse_cut_name
 from sparklog_server.log.segment.damage import LogDamaged
 from sparklog_server.log.segment.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.history import SETTINGS, reopened
-from tests.log.logs import NOW, START_MS, T0, TOPIC_ID, Place, batch, read_all
+from tests.log.logs import NOW, START_MS, T0, TOPIC_ID, Place, batch, max_timestamp, read_all
 from tests.log.test_crashes import agrees_with_a_full_scan
 
 CRC_FIELD = 17

@@ -7,10 +7,21 @@ import pytest
 from sparklog.model import Millis, Offset
 from sparklog.record.batch import iterate_headers
 from sparklog_server.log.log_config import LogConfig
-from sparklog_server.log.lookup.time_lookup import offset_for_timestamp
 from sparklog_server.log.partition_log import PartitionLog
 from sparklog_server.simulation.disk import SimulatedDisk
-from tests.log.logs import DIRECTORY, EPOCH, NOW, SMALL, START_MS, Place, batch, open_log, read_all, sync
+from tests.log.logs import (
+    DIRECTORY,
+    EPOCH,
+    NOW,
+    SMALL,
+    START_MS,
+    Place,
+    batch,
+    offset_for_timestamp,
+    open_log,
+    read_all,
+    sync,
+)
 from tests.log.test_crashes import agrees_with_a_full_scan
 
 

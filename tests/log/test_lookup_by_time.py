@@ -12,9 +12,20 @@ from sparklog_server.log.cleaning.cleaner import Round
 from sparklog_server.log.cleaning.compaction import judge, plan_round
 from sparklog_server.log.cleaning.swap import commit
 from sparklog_server.log.log_config import LogConfig
-from sparklog_server.log.lookup.time_lookup import TimeSearch, max_timestamp, offset_for_timestamp
+from sparklog_server.log.lookup.time_lookup import TimeSearch
 from sparklog_server.simulation.disk import SimulatedDisk
-from tests.log.logs import EPOCH, NOW, START_MS, batch, new_log, open_log, records_of, sync
+from tests.log.logs import (
+    EPOCH,
+    NOW,
+    START_MS,
+    batch,
+    max_timestamp,
+    new_log,
+    offset_for_timestamp,
+    open_log,
+    records_of,
+    sync,
+)
 from tests.properties import examples
 
 TIMES = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 4)), min_size=1, max_size=150)

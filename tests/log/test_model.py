@@ -19,12 +19,20 @@ from sparklog.record.batch import Record, decode_records, iterate_headers
 from sparklog.record.compression import Codec
 from sparklog.record.control import ControlType, Marker, build_marker
 from sparklog_server.log.log_config import LogConfig
-from sparklog_server.log.lookup.time_lookup import max_timestamp, offset_for_timestamp
 from sparklog_server.log.partition_log import OffsetOutOfRange, PartitionLog, RecordsRefused
 from sparklog_server.log.segment.txn_index import AbortedTxn
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.compacting import compact
-from tests.log.logs import START_MS, batch, open_log, read_all, sync, truncate
+from tests.log.logs import (
+    START_MS,
+    batch,
+    max_timestamp,
+    offset_for_timestamp,
+    open_log,
+    read_all,
+    sync,
+    truncate,
+)
 from tests.properties import examples
 
 SLOTS = st.sampled_from([-1, -1, 0, 1])

@@ -12,11 +12,7 @@ from sparklog_server.log.partition_log import PartitionLog
 from sparklog_server.log.producers.producer_state import ProducerState
 from sparklog_server.log.recovery.log_loader import Recovered
 from sparklog_server.log.segment.leader_epoch_cache import EPOCH_FILE, LeaderEpochCache
-from sparklog_server.log.segment.segment import (
-    LOG_SUFFIX,
-    Segment,
-    file_name,
-)
+from sparklog_server.log.segment.segment import LOG_SUFFIX, Segment, file_name
 
 from .identity import write_topic_id
 

@@ -9,13 +9,12 @@ the log that it needs, and `run` opens the files itself.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from sparklog.effects import Steps, take_all
 from sparklog.errors import DecodeError, ErrorCode, without_frames
 from sparklog.kernels import scan
 from sparklog.kernels import walk as walk_kernel
-from sparklog.model import LeaderEpoch, Millis, Offset
 from sparklog.record.batch import CODEC_BITS, HEADER_SIZE, NO_TIMESTAMP, TIMESTAMP_TYPE_BIT, BatchHeader
 from sparklog.record.compression import DECOMPRESSED_BYTES_MAX, Codec
 from sparklog.record.pieces import decompress_pieces
@@ -270,33 +269,3 @@ def _part(segment: Segment, timestamp: int | None) -> _Part:
         entry = segment.time_index.entry_below(known[0] if timestamp is None else timestamp)
         begin = segment.index.lookup(entry[1]) if entry[0] != NO_TIMESTAMP else 0
     return _Part(segment, segment.file, segment.file.size, known, begin, entry)
-
-
-class _Searched(Protocol):
-    """The interface of a log that `offset_for_timestamp` and `max_timestamp` need."""
-
-    log_end_offset: Offset
-
-    def time_search(self, timestamp: Millis | None, limit: Offset) -> TimeSearch: ...
-
-
-def offset_for_timestamp(
-    log: _Searched, timestamp: Millis, limit: Offset
-) -> tuple[Millis, Offset, LeaderEpoch] | None:
-    """The timestamp, offset and leader epoch of the first record below `limit` at or after `timestamp`; None
-    if there is none.
-
-    Reads data. Raises RecordsRefused (CORRUPT_MESSAGE) if a batch cannot be decoded.
-    """
-    search = log.time_search(timestamp, limit)
-    found = search.run()
-    search.learn()
-    return None if found is None else (Millis(found[0]), Offset(found[1]), LeaderEpoch(found[2]))
-
-
-def max_timestamp(log: _Searched) -> tuple[Millis, Offset]:
-    """The greatest timestamp, and the offset of the first record in its batch that has it; (-1, -1) if no
-    record has one. Reads data.
-    """
-    found = log.time_search(None, log.log_end_offset).run()
-    return (Millis(found[0]), Offset(found[1])) if found is not None else (Millis(NO_TIMESTAMP), Offset(-1))
