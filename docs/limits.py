@@ -27,6 +27,7 @@ from sparklog_server.daemon import (
 from sparklog_server.disk import ballast
 from sparklog_server.log.producers import producer_state, validate
 from sparklog_server.log.recovery import cuts
+from sparklog_server.outcome import RECORDS_PER_REQUEST_MAX
 from sparklog_server.replica import replica_moves as moving
 from sparklog_server.replica import sessions as replica_sessions
 from sparklog_server.security import oauth
@@ -433,7 +434,7 @@ CLUSTER = [
     Limit(
         "metadata records of one change of settings",
         "The change is refused.",
-        alterations.RECORDS_PER_REQUEST_MAX,
+        RECORDS_PER_REQUEST_MAX,
     ),
     Limit("resources with their own settings", "A further resource is refused.", alterations.RESOURCES_MAX),
     Limit("entities with their own quotas", "A further entity is refused.", quotas.ENTITIES_MAX),

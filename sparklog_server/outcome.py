@@ -22,6 +22,11 @@ class Outcome(msgspec.Struct, Generic[RecordT, ReplyT], frozen=True):
     is_atomic: bool = True
 
 
+RECORDS_PER_REQUEST_MAX = 10_000
+"""The most records that a request to the controller may make (Kafka's MAX_RECORDS_PER_USER_OP)."""
+TOO_MANY_RECORDS = "Unable to perform excessively large batch operation."
+"""The refusal of a request that would make more, in Kafka's words."""
+
 STRING_BYTES_MAX = 32_767
 """The most bytes of UTF-8 that any string of the protocol has."""
 

@@ -30,9 +30,7 @@ from sparklog_server.metadata.acls import (
 )
 from sparklog_server.metadata.image import MetadataDelta, MetadataImage
 from sparklog_server.metadata.records import RemoveAccessControlEntryRecord
-from sparklog_server.outcome import Outcome, Refused
-
-RECORDS_PER_REQUEST_MAX = 10_000
+from sparklog_server.outcome import RECORDS_PER_REQUEST_MAX, TOO_MANY_RECORDS, Outcome, Refused
 
 _Entropy = Callable[[int], bytes]
 
@@ -78,8 +76,7 @@ def create_acls(
             made[rule] = None
         results.append(AclCreationResult(error_message=None))
     if len(made) > RECORDS_PER_REQUEST_MAX:
-        message = "Unable to perform excessively large batch operation."
-        refused = [AclCreationResult(ErrorCode.POLICY_VIOLATION, message) for _ in request.creations]
+        refused = [AclCreationResult(ErrorCode.POLICY_VIOLATION, TOO_MANY_RECORDS) for _ in request.creations]
         return Outcome((), CreateAclsResponse(results=refused))
     records = tuple(record_of(Uuid(entropy(16)), rule) for rule in made)
     return Outcome(records, CreateAclsResponse(results=results))

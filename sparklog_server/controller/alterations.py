@@ -25,15 +25,13 @@ from sparklog_server.config.layers import Layers, default_of, dynamic_key
 from sparklog_server.config.topic_settings import TopicSettings, topic_keys
 from sparklog_server.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
 from sparklog_server.metadata.records import ConfigRecord
-from sparklog_server.outcome import Outcome, Refused
+from sparklog_server.outcome import RECORDS_PER_REQUEST_MAX, TOO_MANY_RECORDS, Outcome, Refused
 
 from .configs import check_lengths
 from .min_isr import check_change, clearing_records
 from .resources import ResourceChecks
 
-RECORDS_PER_REQUEST_MAX = 10_000
 VALUE_CHARACTERS_PER_REQUEST_MAX = 4 << 20
-TOO_LARGE = "Unable to perform excessively large batch operation."
 RESOURCES_MAX = 100_000
 """The maximum number of resources with settings: groups and subscriptions need not exist, so nothing else
 bounds them.
@@ -130,7 +128,7 @@ class _Changes:
         """Count the requested changes; raises Refused above the maximum of one request."""
         self._asked += count
         if self._asked > RECORDS_PER_REQUEST_MAX:
-            raise Refused(ErrorCode.POLICY_VIOLATION, TOO_LARGE)
+            raise Refused(ErrorCode.POLICY_VIOLATION, TOO_MANY_RECORDS)
 
     def alter(self, resource: Resource, changes: Mapping[str, str | None]) -> Answer:
         """Add these changes of a resource; None removes a key. Raises Refused."""
@@ -160,7 +158,7 @@ class _Changes:
         is_small = self._asked <= RECORDS_PER_REQUEST_MAX and len(self._records) <= RECORDS_PER_REQUEST_MAX
         if is_small and self._characters <= VALUE_CHARACTERS_PER_REQUEST_MAX:
             return (*self._records, *clearing_records(self._image, self._records)), answers
-        return (), [(ErrorCode.POLICY_VIOLATION, TOO_LARGE)] * len(answers)
+        return (), [(ErrorCode.POLICY_VIOLATION, TOO_MANY_RECORDS)] * len(answers)
 
 
 def replacing(current: Mapping[str, str], configs: Iterable[AlterableReplacement]) -> dict[str, str | None]:

@@ -27,9 +27,7 @@ from sparklog_server.metadata.client_quotas import (
     record_of,
 )
 from sparklog_server.metadata.image import MetadataImage
-from sparklog_server.outcome import Outcome, Refused
-
-from .topics import RECORDS_PER_REQUEST_MAX
+from sparklog_server.outcome import RECORDS_PER_REQUEST_MAX, TOO_MANY_RECORDS, Outcome, Refused
 
 ENTITIES_MAX = 100_000
 """The maximum number of entities with quotas; Kafka has no bound."""
@@ -75,7 +73,7 @@ def alter_client_quotas(
     if len(records) > RECORDS_PER_REQUEST_MAX:
         for told in results.values():
             told.error_code = ErrorCode.POLICY_VIOLATION
-            told.error_message = "Unable to perform excessively large batch operation."
+            told.error_message = TOO_MANY_RECORDS
         records = []
     return Outcome(
         () if request.validate_only else tuple(records),

@@ -15,10 +15,9 @@ from sparklog.wire.schema import Message
 from sparklog_server.metadata.entries import PartitionImage
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.metadata.records import NO_LEADER_CHANGE, PartitionChangeRecord
-from sparklog_server.outcome import Outcome
+from sparklog_server.outcome import RECORDS_PER_REQUEST_MAX, Outcome
 
 from .elections import SettingsFor, acceptable, change_of, has_replica_online, rules_for
-from .topics import RECORDS_PER_REQUEST_MAX
 
 
 def assign_replicas_to_dirs(

@@ -20,15 +20,14 @@ from sparklog.wire.schema import Message
 from sparklog_server.metadata.entries import PartitionImage
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.metadata.records import NO_LEADER
-from sparklog_server.outcome import Outcome, Refused
+from sparklog_server.outcome import RECORDS_PER_REQUEST_MAX, TOO_MANY_RECORDS, Outcome, Refused
 
 from .elections import Election, ElectionRules, SettingsFor, acceptable, change_of, rules_for
-from .topics import RECORDS_PER_REQUEST_MAX, check_nodes
+from .topics import check_nodes
 
 PREFERRED = 0
 UNCLEAN = 1
 _ELECTIONS = {PREFERRED: Election.PREFERRED, UNCLEAN: Election.UNCLEAN}
-_TOO_LARGE = "Unable to perform excessively large batch operation."
 
 
 def elect_leaders(
@@ -77,7 +76,7 @@ def elect_leaders(
             told.append(result)
         results.append(ReplicaElectionResult(topic=name, partition_result=told))
     if len(records) > RECORDS_PER_REQUEST_MAX:
-        return _election_refused(request, ErrorCode.POLICY_VIOLATION, _TOO_LARGE)
+        return _election_refused(request, ErrorCode.POLICY_VIOLATION, TOO_MANY_RECORDS)
     return Outcome(tuple(records), ElectLeadersResponse(replica_election_results=results), is_atomic=False)
 
 
@@ -175,7 +174,11 @@ def alter_partition_reassignments(
         responses=responses,
     )
     if len(records) > RECORDS_PER_REQUEST_MAX:
-        reply.error_code, reply.error_message, reply.responses = ErrorCode.POLICY_VIOLATION, _TOO_LARGE, []
+        reply.error_code, reply.error_message, reply.responses = (
+            ErrorCode.POLICY_VIOLATION,
+            TOO_MANY_RECORDS,
+            [],
+        )
         records = []
     return Outcome(tuple(records), reply)
 

@@ -35,14 +35,13 @@ from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.metadata.entries import TopicImage
 from sparklog_server.metadata.image import TOPIC_RESOURCE, MetadataImage
 from sparklog_server.metadata.records import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
-from sparklog_server.outcome import Outcome, Refused
+from sparklog_server.outcome import RECORDS_PER_REQUEST_MAX, TOO_MANY_RECORDS, Outcome, Refused
 
 from .configs import CreatedConfigs, checked, overrides_of
 from .names import check_name
 from .placement import DirectoryChooser, Entropy, Placer
 
 PARTITIONS_PER_REQUEST_MAX = 10_000
-RECORDS_PER_REQUEST_MAX = 10_000
 TOO_MANY_PARTITIONS = (
     f"Excessively large number of partitions per request: at most {PARTITIONS_PER_REQUEST_MAX} in one."
 )
@@ -87,7 +86,7 @@ def create_topics(
             room -= result.num_partitions
             results.append(result)
     if len(records) > RECORDS_PER_REQUEST_MAX:
-        message = "Unable to perform excessively large batch operation."
+        message = TOO_MANY_RECORDS
         results = [_refused_topic(topic.name, ErrorCode.POLICY_VIOLATION, message) for topic in topics]
         records = []
     results += [_refused_topic(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name in repeated]
@@ -174,9 +173,7 @@ def create_partitions(
                 room=inputs.settings.sparklog_partitions_max - image.partition_count - len(records),
             )
             if len(records) + len(made) > RECORDS_PER_REQUEST_MAX:
-                raise Refused(
-                    ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation."
-                )
+                raise Refused(ErrorCode.POLICY_VIOLATION, TOO_MANY_RECORDS)
         except Refused as refusal:
             results.append(
                 CreatePartitionsTopicResult(

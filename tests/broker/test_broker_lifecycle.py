@@ -16,8 +16,8 @@ from sparklog.wire.schema import Message
 from sparklog_server.agenda import Agenda
 from sparklog_server.broker.cluster.broker_lifecycle import LEAVE_TIME_US, SILENCE_US, BrokerLifecycle
 from sparklog_server.config.settings import BrokerSettings
-from sparklog_server.controller.topics import RECORDS_PER_REQUEST_MAX
 from sparklog_server.metadata.entries import Assignment
+from sparklog_server.outcome import RECORDS_PER_REQUEST_MAX
 
 NOW = Instant(Micros(0), Millis(0))
 TOPIC, DIRECTORY = Uuid(bytes(range(16))), Uuid(bytes(range(16, 32)))

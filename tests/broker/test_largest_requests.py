@@ -19,7 +19,12 @@ CALLS_MAX = 60_000
 HEAVY_CALLS_MAX = 40_000
 CALL_NS = 250
 HEAVY = {
+    "AlterClientQuotas": ("entries", "entries.entity"),
+    "CreateAcls": ("creations",),
     "CreateTopics": ("topics", "topics.configs"),
+    "DeleteAcls": ("filters",),
+    "DescribeQuorum": ("topics.partitions",),
+    "UpdateFeatures": ("feature_updates",),
     "WriteTxnMarkers": ("markers.topics.partition_indexes",),
 }
 """Requests of few calls an element, of which only the bound of elements makes a long turn."""

@@ -26,6 +26,7 @@ from sparklog_server.broker.session import Call, Encoded, Parked
 from sparklog_server.controller.refusals import refusal_of
 from sparklog_server.disk.door import StorageError
 from sparklog_server.metadata.acls import AclFilter, AclRule
+from sparklog_server.outcome import RECORDS_PER_REQUEST_MAX, TOO_MANY_RECORDS
 
 _STEP = 256
 """The number of rules that are filtered at a time; a table of more is filtered in a job."""
@@ -111,7 +112,7 @@ def create_acls(
     for one in request.creations:
         if _has_unknown(one.resource_type, one.resource_pattern_type, one.operation, one.permission_type):
             return _undecodable(context, call)
-    return _change(context, call, request, CreateAclsResponse, now)
+    return _change(context, call, request, CreateAclsResponse, now, len(request.creations))
 
 
 def delete_acls(
@@ -126,17 +127,24 @@ def delete_acls(
             one.permission_type,
         ):
             return _undecodable(context, call)
-    return _change(context, call, request, DeleteAclsResponse, now)
+    return _change(context, call, request, DeleteAclsResponse, now, len(request.filters))
 
 
 def _change(
-    context: Context, call: Call, request: Message, response_type: type[_Response], now: Instant
+    context: Context,
+    call: Call,
+    request: Message,
+    response_type: type[_Response],
+    now: Instant,
+    element_count: int,
 ) -> _Response | Parked:
     code, message = ErrorCode.NONE, ""
     if not context.allow(call, Operation.ALTER, Resource.CLUSTER, CLUSTER_NAME):
         code, message = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed."
     elif context.authorization.authorizer is None:
         code, message = ErrorCode.SECURITY_DISABLED, "No Authorizer is configured."
+    elif element_count > RECORDS_PER_REQUEST_MAX:  # before the controller looks at each
+        code, message = ErrorCode.POLICY_VIOLATION, TOO_MANY_RECORDS
     if code is not ErrorCode.NONE:
         refusal = refusal_of(request, code, message)
         assert isinstance(refusal, response_type)

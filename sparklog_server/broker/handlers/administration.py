@@ -2,6 +2,7 @@
 cluster.
 """
 
+from collections.abc import Iterable, Sized
 from typing import TypeAlias
 
 from sparklog.errors import ErrorCode
@@ -50,10 +51,11 @@ def refusal_of_late(command: Message) -> Message | None:
     return None
 
 
-def names_too_many(context: Context, call: Call, partition_count: int) -> bool:
-    """Whether a request names more partitions than a cluster can have: the session is closed, because the
-    response would be as long.
+def names_too_many(context: Context, call: Call, partitions: Iterable[Sized]) -> bool:
+    """Whether a request names more partitions than a cluster can have, given those of each topic; a topic
+    without partitions counts as one. The session is closed then, because the response would be as long.
     """
+    partition_count = sum(max(1, len(one)) for one in partitions)
     partitions_max = context.settings.sparklog_partitions_max
     if partition_count <= partitions_max:
         return False

@@ -25,11 +25,11 @@ from sparklog_server.broker.handlers.configs import LISTED_TYPES, LOGGER_RESOURC
 from sparklog_server.broker.session import AnsweredInSteps, Call, InSteps, Parked
 from sparklog_server.config.layers import Layers
 from sparklog_server.config.settings import BrokerSettings
-from sparklog_server.controller.alterations import RECORDS_PER_REQUEST_MAX, altered, replacing
 from sparklog_server.controller.alterations import Operation as Change
+from sparklog_server.controller.alterations import altered, replacing
 from sparklog_server.disk.door import StorageError
 from sparklog_server.metadata.image import BROKER_RESOURCE
-from sparklog_server.outcome import Refused
+from sparklog_server.outcome import RECORDS_PER_REQUEST_MAX, Refused
 
 Result = tuple[int, str | None]
 ReplyT = TypeVar("ReplyT", bound=Message)

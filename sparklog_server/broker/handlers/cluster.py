@@ -8,7 +8,7 @@ from sparklog.wire.messages.describe_cluster import (
     DescribeClusterResponse,
 )
 from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest
-from sparklog.wire.messages.update_features import UpdateFeaturesRequest
+from sparklog.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from sparklog.wire.schema import Message
 from sparklog_server.broker.access.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import Context
@@ -16,6 +16,7 @@ from sparklog_server.broker.handlers.administration import propose_if_allowed
 from sparklog_server.broker.handlers.authorized_operations import operations_on_cluster
 from sparklog_server.broker.session import Call, Parked
 
+_FEATURES_MAX = 1_000
 _ENDPOINTS = {1: "BROKER", 2: "CONTROLLER"}
 _BROKERS, _CONTROLLERS = _ENDPOINTS
 
@@ -79,6 +80,9 @@ def update_features(
     context: Context, call: Call, request: UpdateFeaturesRequest, now: Instant
 ) -> Message | Parked:
     """Set the finalized levels of features (KIP-584)."""
+    if (count := len(request.feature_updates)) > _FEATURES_MAX:
+        message = f"{count} updates, and no cluster has more than {_FEATURES_MAX} features."
+        return UpdateFeaturesResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=message)
     return propose_if_allowed(context, call, request, Operation.ALTER, now)
 
 

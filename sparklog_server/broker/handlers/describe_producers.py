@@ -30,7 +30,7 @@ def describe_producers(
     context: Context, call: Call, request: DescribeProducersRequest, now: Instant
 ) -> AnsweredInSteps:
     """The producers of each partition, by id; errors are per partition."""
-    if names_too_many(context, call, sum(len(topic.partition_indexes) for topic in request.topics)):
+    if names_too_many(context, call, (topic.partition_indexes for topic in request.topics)):
         return Parked.SILENT
     response = DescribeProducersResponse()
     many: list[tuple[PartitionResponse, FrozenProducers]] = []

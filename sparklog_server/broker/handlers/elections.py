@@ -15,6 +15,6 @@ def elect_leaders(
     """Elect the preferred replicas, or any replica where there is no leader; for all partitions if none is
     named.
     """
-    if names_too_many(context, call, sum(len(topic.partitions) for topic in request.topic_partitions or ())):
+    if names_too_many(context, call, (topic.partitions for topic in request.topic_partitions or ())):
         return Parked.SILENT
     return propose_if_allowed(context, call, request, Operation.ALTER, now)

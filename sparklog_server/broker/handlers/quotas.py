@@ -15,9 +15,12 @@ from sparklog_server.broker.access.authorization import CLUSTER_NAME, Operation,
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.handlers.administration import propose_if_allowed
 from sparklog_server.broker.session import Call, Parked
+from sparklog_server.controller.refusals import refusal_of
 from sparklog_server.metadata.client_quotas import CLIENT_ID, IP, USER, QuotaEntity
-from sparklog_server.outcome import Refused
+from sparklog_server.outcome import TOO_MANY_RECORDS, Refused
 
+_PARTS_MAX = 10_000
+"""The maximum number of entries and components of entities in one request."""
 _EXACT = 0
 _DEFAULT = 1
 _SPECIFIED = 2
@@ -27,6 +30,8 @@ def alter_client_quotas(
     context: Context, call: Call, request: AlterClientQuotasRequest, now: Instant
 ) -> Message | Parked:
     """Set and remove quotas of entities, each by itself."""
+    if sum(1 + len(entry.entity) for entry in request.entries) > _PARTS_MAX:
+        return refusal_of(request, ErrorCode.POLICY_VIOLATION, TOO_MANY_RECORDS)
     return propose_if_allowed(context, call, request, Operation.ALTER_CONFIGS, now)
 
 

@@ -28,6 +28,7 @@ from sparklog_server.disk.door import StorageError
 from sparklog_server.raft.leading import Leading, Replica
 from sparklog_server.raft.node import RaftNode
 
+_ASKED_MAX = 1_000
 _NOT_LEADER = "For requests intended only for the leader, this error indicates that the broker is not the current leader."  # noqa: E501
 _Request = TypeVar("_Request", bound=Message)
 _Response = TypeVar("_Response", bound=Message)
@@ -126,6 +127,9 @@ def describe_quorum(
     if not context.allow(call, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return DescribeQuorumResponse(error_code=code, error_message="Cluster authorization failed.")
+    if sum(max(1, len(topic.partitions)) for topic in request.topics) > _ASKED_MAX:
+        message = f"The quorum has one partition, and the request names more than {_ASKED_MAX}."
+        return DescribeQuorumResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=message)
     asked = [
         (topic.topic_name, [part.partition_index for part in topic.partitions]) for topic in request.topics
     ]

@@ -23,7 +23,7 @@ def alter_partition_reassignments(
     context: Context, call: Call, request: AlterPartitionReassignmentsRequest, now: Instant
 ) -> Message | Parked:
     """Reassign partitions, or cancel a reassignment."""
-    if names_too_many(context, call, sum(len(topic.partitions) for topic in request.topics)):
+    if names_too_many(context, call, (topic.partitions for topic in request.topics)):
         return Parked.SILENT
     return propose_if_allowed(context, call, request, Operation.ALTER, now)
 
@@ -37,7 +37,7 @@ def list_partition_reassignments(
         return ListPartitionReassignmentsResponse(
             error_code=code, error_message="Cluster authorization failed."
         )
-    if names_too_many(context, call, sum(len(topic.partition_indexes) for topic in request.topics or ())):
+    if names_too_many(context, call, (topic.partition_indexes for topic in request.topics or ())):
         return Parked.SILENT
     image = context.image
     found: list[OngoingTopicReassignment] = []

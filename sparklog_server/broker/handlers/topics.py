@@ -14,6 +14,7 @@ from sparklog.model import ZERO_UUID, Instant
 from sparklog.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
+    CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
 from sparklog.wire.messages.create_topics import (
@@ -38,6 +39,7 @@ from sparklog_server.controller.topics import (
     partitions_asked,
 )
 from sparklog_server.metadata.entries import TopicImage
+from sparklog_server.outcome import RECORDS_PER_REQUEST_MAX, TOO_MANY_RECORDS
 from sparklog_server.replica.disks import has_room
 
 _NO_ROOM = ErrorCode.KAFKA_STORAGE_ERROR
@@ -263,7 +265,7 @@ def create_partitions(
         )
         for name in repeated
     ]
-    allowed = []
+    allowed: list[CreatePartitionsTopic] = []
     charges = _Charges(context, call, now, strict_since=_STRICT_GROW_SINCE)
     is_roomy = has_room(context.partitions.directories, now)
     for topic in request.topics:
@@ -284,6 +286,12 @@ def create_partitions(
         elif known is not None and not charges.admits(topic.name, topic.count - len(known.partitions)):
             refused.append(
                 CreatePartitionsTopicResult(name=topic.name, error_code=ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+            )
+        elif len(allowed) >= RECORDS_PER_REQUEST_MAX:  # each makes a record at least
+            refused.append(
+                CreatePartitionsTopicResult(
+                    name=topic.name, error_code=ErrorCode.POLICY_VIOLATION, error_message=TOO_MANY_RECORDS
+                )
             )
         else:
             allowed.append(topic)
