@@ -11,6 +11,7 @@ from sparklog_server.cli.options import (
     as_json,
     keep,
     print_json,
+    print_line,
     print_table,
     reaches_cluster,
     report,
@@ -20,6 +21,7 @@ from sparklog_server.cli.watching import can_watch
 if TYPE_CHECKING:
     from sparklog.client.admin.acls import AclFilter, AclRule, Operation, PatternFilter, ResourceType
     from sparklog.client.admin.admin import Admin
+    from sparklog_server.security.explain import Explanation
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -58,8 +60,9 @@ def add(principal: str, operations: str, resource: str, prefixed: bool, deny: bo
     group, a producer write on its topic.
     """
     from sparklog.client.admin.acls import AclRule
+    from sparklog_server.operations.access_rules import principal_in
 
-    resource_type, name = resource_in(resource)
+    resource_type, name = _resource(resource)
     rules = [
         AclRule(
             resource_type,
@@ -70,7 +73,7 @@ def add(principal: str, operations: str, resource: str, prefixed: bool, deny: bo
             host,
             "prefixed" if prefixed else "literal",
         )
-        for operation in operations_in(operations)
+        for operation in _operations(operations)
     ]
     with _authorized() as cluster:
         cluster.create_acls(rules)
@@ -178,14 +181,15 @@ def explain(
     Prints the decision, the rule that decides, and the commands that would allow a denied operation.
     `super.users` and `allow.everyone.if.no.acl.found` are those of the broker that answers.
     """
-    from sparklog_server.cli.acls_explained import explained, print_explanation
+    from sparklog_server.operations.access_explained import explained
+    from sparklog_server.operations.access_rules import principal_in
 
-    (asked,) = operations_in(operation) if "," not in operation else (None,)
+    (asked,) = _operations(operation) if "," not in operation else (None,)
     if asked is None or asked == "all":
         raise click.BadParameter(f"{operation!r}: name one operation", param_hint="OPERATION")
-    resource_type, name = resource_in(resource)
+    resource_type, name = _resource(resource)
     with _authorized() as cluster:
-        told = explained(
+        answer = explained(
             cluster,
             principal_in(principal),
             host,
@@ -194,7 +198,9 @@ def explain(
             name,
             groups=tuple(group if ":" in group else f"Group:{group}" for group in groups),
         )
-    print_explanation(told, is_json=is_json)
+    if answer.note:
+        report(f"sparklog: {answer.note}")
+    _print_explanation(answer.explanation, is_json=is_json)
 
 
 @contextmanager
@@ -217,50 +223,32 @@ def _authorized() -> "Iterator[Admin]":
 # -- arguments -----------------------------------------------------------------------------------------------
 
 
-def principal_in(text: str) -> str:
-    return text if ":" in text else f"User:{text}"
+def _operations(text: str) -> "list[Operation]":
+    from sparklog_server.cli.positions import parsed
+    from sparklog_server.operations.access_rules import operations_in
+
+    return parsed(lambda: operations_in(text), "OPERATION")
 
 
-def operations_in(text: str) -> "list[Operation]":
-    from sparklog.client.admin.acls import OPERATIONS
+def _resource(text: str) -> "tuple[ResourceType, str]":
+    from sparklog_server.cli.positions import parsed
+    from sparklog_server.operations.access_rules import resource_in
 
-    names = [name.strip().lower().replace("_", "-") for name in text.split(",")]
-    known = {operation: operation for operation in OPERATIONS}
-    for name in names:
-        if name not in known:
-            raise click.BadParameter(
-                f"{name!r} is no operation; there are {', '.join(known)}", param_hint="OPERATION"
-            )
-    return [known[name] for name in dict.fromkeys(names)]  # type: ignore[index]
-
-
-def resource_in(text: str) -> "tuple[ResourceType, str]":
-    from sparklog.client.admin.acls import CLUSTER_NAME, RESOURCE_TYPES
-
-    kind, _, name = text.partition(":")
-    if kind == "cluster":
-        return "cluster", name or CLUSTER_NAME
-    for known in RESOURCE_TYPES:
-        if kind == known and name:
-            return known, name
-    raise click.BadParameter(
-        f"{text!r} is no resource; write topic:NAME, group:NAME, transactional-id:NAME, "
-        f"delegation-token:NAME, user:NAME or cluster",
-        param_hint="RESOURCE",
-    )
+    return parsed(lambda: resource_in(text), "RESOURCE")
 
 
 def _filter(pattern: "PatternFilter") -> "AclFilter":
     from sparklog.client.admin.acls import AclFilter
+    from sparklog_server.operations.access_rules import principal_in
 
     meta = click.get_current_context().meta
     given = {
         name: meta[_FILTER + name] for name in ("principal", "resource", "operation", "host", "permission")
     }
-    resource_type, name = (None, None) if given["resource"] is None else resource_in(given["resource"])
+    resource_type, name = (None, None) if given["resource"] is None else _resource(given["resource"])
     operation = None
     if given["operation"] is not None:
-        (operation,) = operations_in(given["operation"])[:1]
+        (operation,) = _operations(given["operation"])[:1]
     return AclFilter(
         resource_type,
         name,
@@ -276,10 +264,10 @@ def _filter(pattern: "PatternFilter") -> "AclFilter":
 
 
 def _print_rules(rules: "Iterable[AclRule]", *, is_json: bool) -> None:
-    from sparklog_server.cli.acls_explained import json_of
-
     if is_json:
-        print_json([json_of(rule) for rule in rules])
+        from msgspec.structs import asdict
+
+        print_json([asdict(rule) for rule in rules])
         return
     print_table(
         _COLUMNS,
@@ -295,3 +283,14 @@ def _print_rules(rules: "Iterable[AclRule]", *, is_json: bool) -> None:
             for rule in rules
         ],
     )
+
+
+def _print_explanation(explanation: "Explanation", *, is_json: bool) -> None:
+    """The decision, the rule that decides, and the commands that would allow a denied operation."""
+    from sparklog_server.operations.access_explained import explanation_lines, json_explanation
+
+    if is_json:
+        print_json(json_explanation(explanation))
+        return
+    for line in explanation_lines(explanation):
+        print_line(line)

@@ -90,8 +90,8 @@ def console(
     from sparklog_server.console.app import LOOPBACK_HOSTS, application
     from sparklog_server.console.ask import Console
     from sparklog_server.console.clusters import Target
-    from sparklog_server.console.schemas import schemas as read_schemas
     from sparklog_server.console.server import serve
+    from sparklog_server.operations.schemas import schemas as read_schemas
 
     if (certificate is None) != (key is None):
         raise click.UsageError("--certificate and --key go together")

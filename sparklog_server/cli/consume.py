@@ -9,20 +9,18 @@ import click
 
 from sparklog.escapes import lines, terminal
 from sparklog_server.cli.cluster_names import topic_names
-from sparklog_server.cli.durations import duration_option
 from sparklog_server.cli.formats import compiled, unescaped
 from sparklog_server.cli.options import (
     admin,
     as_json,
     client_settings,
-    json_text,
     listed,
     partitions_named,
     reaches_cluster,
     report,
     say,
 )
-from sparklog_server.cli.positions import Position, offsets_at, position
+from sparklog_server.cli.positions import Position, duration_option, offsets_at, position
 from sparklog_server.cli.topics_chosen import chosen, matches_names
 from sparklog_server.cli.value_formats import FORMATS, REGISTRY, Values, values_of
 
@@ -36,7 +34,6 @@ POLL_RECORDS_MAX = 10_000
 AWAY_MS_MAX = 30_000
 """How long a read up to the end waits for a broker to return."""
 _CREATES_NOTHING = {"allow_auto_create_topics": "false"}
-FIELDS = ("topic", "partition", "offset", "timestamp_ms", "key", "value", "headers")
 
 
 class Limits(NamedTuple):
@@ -349,18 +346,19 @@ def _for_terminal(record: "ConsumerRecord") -> "ConsumerRecord":
 
 
 def _print_json(values: Values | None, records: "list[ConsumerRecord]") -> None:
+    from sparklog_server.operations.json_records import RECORD_FIELDS, json_text
+
+    def fields(record: "ConsumerRecord") -> dict[str, object]:
+        told: dict[str, object] = {name: getattr(record, name) for name in RECORD_FIELDS}
+        if values is not None:
+            told["value"], reason = values.of(record)
+            if reason is not None:
+                told["value_error"] = reason
+            elif record.value is not None:
+                told["value_format"] = values.format
+        return told
+
     # As UTF-8 in every locale, because JSON is.
-    lines = [json_text(_fields(record, values)) for record in records]
+    lines = [json_text(fields(record)) for record in records]
     sys.stdout.buffer.write("".join(lines).encode())
     sys.stdout.buffer.flush()
-
-
-def _fields(record: "ConsumerRecord", values: Values | None) -> dict[str, object]:
-    told: dict[str, object] = {name: getattr(record, name) for name in FIELDS}
-    if values is not None:
-        told["value"], reason = values.of(record)
-        if reason is not None:
-            told["value_error"] = reason
-        elif record.value is not None:
-            told["value_format"] = values.format
-    return told

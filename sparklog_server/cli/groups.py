@@ -1,6 +1,6 @@
 """`sparklog groups`: list, describe with lag and members, move and delete committed offsets."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -17,14 +17,15 @@ from sparklog_server.cli.options import (
     reaches_cluster,
     report,
     say,
+    tell_missing,
 )
 from sparklog_server.cli.watching import can_watch
 
 if TYPE_CHECKING:
-    from sparklog.client.admin.admin import Admin
-    from sparklog.client.admin.groups import GroupDescription, GroupMember, GroupOffset
+    from sparklog.client.admin.groups import GroupDescription, GroupOffset
     from sparklog.errors import BrokerError
-    from sparklog.model import NodeId, TopicPartition
+    from sparklog.model import TopicPartition
+    from sparklog_server.operations.lag import LagRow
 
 LAG_COLUMNS = ("group", "topic", "partition", "committed", "log end", "lag", "member", "host", "client id")
 MEMBER_COLUMNS = ("group", "member", "instance", "host", "client id", "epoch", "partitions", "assigned")
@@ -62,7 +63,7 @@ def list_groups(states: tuple[str, ...], types: tuple[str, ...], is_json: bool) 
 
     Exits with 1 if a broker does not answer: the groups of the others are listed.
     """
-    from sparklog_server.cli.answered import listed_by_all, tell_missing
+    from sparklog_server.operations.surveys import listed_by_all
 
     with admin(awaits_silent=False) as cluster:
         found, missing = listed_by_all(lambda: cluster.list_groups(states=states, types=types))
@@ -97,7 +98,8 @@ def describe(names: tuple[str, ...], members: bool, state: bool, is_json: bool) 
 
     Exits with 1 if a group is not described, or a broker does not answer: the others are shown.
     """
-    from sparklog_server.cli.answered import Answered, described_by_all, listed_by_all, tell_missing
+    from sparklog_server.operations.lag import lag_rows, log_ends, partitions_of
+    from sparklog_server.operations.surveys import Answered, described_by_all, listed_by_all
 
     if members and state:
         raise click.UsageError(
@@ -115,7 +117,7 @@ def describe(names: tuple[str, ...], members: bool, state: bool, is_json: bool) 
         ends = log_ends(cluster, partitions_of(described, committed), listing.silent)
         missing = {**listing.errors, **undescribed, **unread}
     if is_json:
-        print_json([_as_json(group, committed[group.group_id], ends) for group in described.values()])
+        print_json([_as_json(g, lag_rows(g, committed[g.group_id], ends)) for g in described.values()])
     elif state:
         print_table(
             STATE_COLUMNS,
@@ -150,7 +152,11 @@ def describe(names: tuple[str, ...], members: bool, state: bool, is_json: bool) 
         ]
         print_table(MEMBER_COLUMNS, rows, empty="" if missing else "no group has members")
     else:
-        rows = [row for g in described.values() for row in _lag_rows(g, committed[g.group_id], ends)]
+        rows = [
+            _lag_cells(g.group_id, row)
+            for g in described.values()
+            for row in lag_rows(g, committed[g.group_id], ends)
+        ]
         nothing = "no offsets are committed" if described else "there are no groups"
         print_table(LAG_COLUMNS, rows, empty="" if missing else nothing)
         for group in described.values():
@@ -211,74 +217,19 @@ def remove_members(group: str, members: tuple[str, ...], instances: tuple[str, .
     report(f"removed {listed((*members, *instances))} from {group}")
 
 
-# -- lag -----------------------------------------------------------------------------------------------------
+# -- printing ------------------------------------------------------------------------------------------------
 
 
-def partitions_of(
-    groups: "Mapping[str, GroupDescription]", committed: "Mapping[str, Mapping[TopicPartition, GroupOffset]]"
-) -> "list[TopicPartition]":
-    """The partitions that groups have committed offsets for or are assigned, in order."""
-    if not committed:
-        return []
-    found = {partition for offsets in committed.values() for partition in offsets}
-    found |= {
-        partition for group in groups.values() for member in group.members for partition in member.assignment
-    }
-    return sorted(found)
-
-
-def log_ends(
-    cluster: "Admin", partitions: "list[TopicPartition]", silent: "Collection[NodeId]" = ()
-) -> "dict[TopicPartition, int | None]":
-    """Log end offsets: None if the partition has no leader, or a silent one, which is not asked. A partition
-    of a deleted topic has none.
-    """
-    from sparklog.client.admin.admin import LATEST
-    from sparklog.client.failures import UnknownTopic
-    from sparklog.model import TopicPartition
-
-    names = list(dict.fromkeys(partition.topic for partition in partitions))
-    try:
-        topics = cluster.describe_topics(names)
-    except UnknownTopic:
-        topics = cluster.list_topics(include_internal=True)
-    leaders = {TopicPartition(t.name, p.partition): p.leader for t in topics.values() for p in t.partitions}
-    ends: dict[TopicPartition, int | None] = dict.fromkeys(at for at in partitions if at in leaders)
-    asked = {at: LATEST for at in ends if leaders[at] >= 0 and leaders[at] not in silent}
-    if asked:
-        ends |= {at: told.offset for at, told in cluster.list_offsets(asked).items()}
-    return ends
-
-
-def rows_of(
-    group: "GroupDescription", committed: "Mapping[TopicPartition, GroupOffset]"
-) -> "list[tuple[TopicPartition, GroupMember | None]]":
-    """The partitions of a group with the member that is assigned each."""
-    readers = {partition: member for member in group.members for partition in member.assignment}
-    return [(partition, readers.get(partition)) for partition in sorted({*committed, *readers})]
-
-
-def lag_of(offset: "GroupOffset | None", end: int | None) -> int | None:
-    """Records still to read; never negative, because the log end offset was read before the commit."""
-    return None if offset is None or end is None else max(0, end - offset.offset)
-
-
-def _lag_rows(
-    group: "GroupDescription",
-    committed: "Mapping[TopicPartition, GroupOffset]",
-    ends: "Mapping[TopicPartition, int | None]",
-) -> list[list[object]]:
+def _lag_cells(group: str, row: "LagRow") -> list[object]:
+    member = row.member
     return [
-        [
-            group.group_id,
-            at.topic,
-            at.partition,
-            None if at not in committed else committed[at].offset,
-            ends.get(at),
-            lag_of(committed.get(at), ends.get(at)),
-            *((None, None, None) if member is None else (member.member_id, member.host, member.client_id)),
-        ]
-        for at, member in rows_of(group, committed)
+        group,
+        row.at.topic,
+        row.at.partition,
+        row.committed,
+        row.end,
+        row.lag,
+        *((None, None, None) if member is None else (member.member_id, member.host, member.client_id)),
     ]
 
 
@@ -294,11 +245,7 @@ def _assignment_text(partitions: "Iterable[TopicPartition]") -> str:
     return " ".join(f"{topic}({listed(numbers)})" for topic, numbers in topics.items())
 
 
-def _as_json(
-    group: "GroupDescription",
-    committed: "Mapping[TopicPartition, GroupOffset]",
-    ends: "Mapping[TopicPartition, int | None]",
-) -> dict[str, object]:
+def _as_json(group: "GroupDescription", rows: "list[LagRow]") -> dict[str, object]:
     return {
         "group": group.group_id,
         "type": group.type,
@@ -310,15 +257,15 @@ def _as_json(
         "assignment_epoch": group.assignment_epoch,
         "offsets": [
             {
-                "topic": at.topic,
-                "partition": at.partition,
-                "committed": None if at not in committed else committed[at].offset,
-                "metadata": None if at not in committed else committed[at].metadata,
-                "log_end": ends.get(at),
-                "lag": lag_of(committed.get(at), ends.get(at)),
-                "member": None if member is None else member.member_id,
+                "topic": row.at.topic,
+                "partition": row.at.partition,
+                "committed": row.committed,
+                "metadata": None if row.committed is None else row.metadata,
+                "log_end": row.end,
+                "lag": row.lag,
+                "member": None if row.member is None else row.member.member_id,
             }
-            for at, member in rows_of(group, committed)
+            for row in rows
         ],
         "members": [
             {

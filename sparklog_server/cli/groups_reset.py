@@ -21,11 +21,9 @@ from sparklog_server.cli.positions import INT64_MAX, Position, duration_ms, offs
 if TYPE_CHECKING:
     from typing import IO
 
-    from sparklog.client.admin.admin import Admin
     from sparklog.client.admin.groups import GroupOffset
     from sparklog.model import TopicPartition
 
-IDLE_STATES = ("Empty", "Dead")
 LINES_MAX = 1_000_000
 
 
@@ -98,6 +96,9 @@ def reset_offsets(
     """
     from time import time
 
+    from sparklog_server.operations.refused import OperationRefused
+    from sparklog_server.operations.resets import relative, require_idle, within_logs
+
     ways = {
         "--to-earliest": Position("earliest") if to_earliest else None,
         "--to-latest": Position("latest") if to_latest else None,
@@ -145,60 +146,14 @@ def reset_offsets(
             else:
                 wanted = relative(cluster, committed, partitions, shift_by or 0)
         if execute:
-            require_idle(cluster, group)
+            try:
+                require_idle(cluster, group)
+            except OperationRefused as error:
+                raise click.ClickException(str(error)) from None
             cluster.alter_group_offsets(group, wanted)
     _print(wanted, committed, group, is_done=execute, is_json=is_json)
     if group not in existing:
         report(absent("group", group, existing, "it was created" if execute else "--execute creates it"))
-
-
-def relative(
-    cluster: "Admin",
-    committed: "dict[TopicPartition, GroupOffset]",
-    partitions: "list[TopicPartition]",
-    shift: int,
-) -> "dict[TopicPartition, int]":
-    """So many records from the committed offset; without one, from the end."""
-    ends = offsets_at(
-        cluster, [partition for partition in partitions if partition not in committed], Position("latest")
-    )
-    stands = {
-        partition: committed[partition].offset if partition in committed else ends[partition]
-        for partition in partitions
-    }
-    return within_logs(
-        cluster, {partition: max(0, min(offset + shift, INT64_MAX)) for partition, offset in stands.items()}
-    )
-
-
-def within_logs(cluster: "Admin", offsets: "dict[TopicPartition, int]") -> "dict[TopicPartition, int]":
-    """Each offset, or the nearest one within its log."""
-    partitions = list(offsets)
-    begins, ends = (offsets_at(cluster, partitions, Position(kind)) for kind in ("earliest", "latest"))
-    return {
-        partition: min(max(offset, begins[partition]), ends[partition])
-        for partition, offset in offsets.items()
-    }
-
-
-def require_idle(cluster: "Admin", group: str) -> None:
-    """Refuse a group with members: they would continue from their own positions and overwrite the new
-    offsets.
-    """
-    from sparklog.client.admin.admin import ItemsFailed
-    from sparklog.errors import ErrorCode
-
-    try:
-        described = cluster.describe_groups([group])[group]
-    except ItemsFailed as failed:
-        if failed.code is ErrorCode.GROUP_ID_NOT_FOUND:
-            return  # the commit creates the group
-        raise
-    if described.state not in IDLE_STATES:
-        raise click.ClickException(
-            f"group {group!r} is {described.state} with {len(described.members)} members; stop them, then "
-            f"reset its offsets"
-        )
 
 
 def _offsets_in(file: "IO[str]") -> "dict[TopicPartition, int]":

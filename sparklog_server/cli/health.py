@@ -29,7 +29,7 @@ def health(watch_s: int, is_json: bool) -> int:
     from sparklog_server.cli.findings import Finding, print_findings
     from sparklog_server.cli.health_checks import findings
     from sparklog_server.cli.health_facts import Asking
-    from sparklog_server.console.shown import inert_name
+    from sparklog_server.operations.inert_text import inert_name
 
     try:
         settings = client_settings()

@@ -9,7 +9,7 @@ from sparklog.client.admin.topics import Partition, Topic
 from sparklog.model import NodeId
 from sparklog_server.cli.cluster_status import statuses
 from sparklog_server.cli.findings import Finding
-from sparklog_server.console.shown import inert_name
+from sparklog_server.operations.inert_text import inert_name
 
 NAMES_MAX: Final = 5
 """Names in one line; the others are counted."""

@@ -14,7 +14,6 @@ from sparklog.client.admin.storage import LogDir
 from sparklog.client.admin.topics import Topic
 from sparklog.errors import SparklogError
 from sparklog.model import NodeId
-from sparklog_server.cli.answered import described_by_all, listed_by_all
 from sparklog_server.cli.health_checks import (
     NOT_ASKED,
     Facts,
@@ -23,7 +22,8 @@ from sparklog_server.cli.health_checks import (
     PeerCertificate,
     TopicSettings,
 )
-from sparklog_server.console.group_lag import described_groups
+from sparklog_server.operations.lag import described_groups
+from sparklog_server.operations.surveys import described_by_all, listed_by_all
 
 if TYPE_CHECKING:
     from sparklog.client.settings import ClientSettings

@@ -15,7 +15,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sparklog.errors import SparklogError
-from sparklog_server.console.shown import inert_name
+from sparklog_server.operations.inert_text import inert_name
 
 if TYPE_CHECKING:
     import ssl

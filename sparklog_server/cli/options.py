@@ -288,15 +288,10 @@ def _with_similar(cluster: "Admin", item: object, error: "BrokerError") -> "Brok
 # -- printing ------------------------------------------------------------------------------------------------
 
 
-def json_text(value: object) -> str:
-    """One line of JSON; bytes that are not UTF-8 are an object, `{"base64": "…"}`."""
-    from json import dumps  # most commands print tables
-
-    return escapes.json_text(dumps(value, ensure_ascii=False, default=json_content)) + "\n"
-
-
 def print_json(value: object) -> None:
     """Print a value as one line of JSON."""
+    from sparklog_server.operations.json_records import json_text  # most commands print tables
+
     sys.stdout.write(json_text(value))
 
 
@@ -358,6 +353,13 @@ def report(text: str, *, is_trial: bool = False) -> None:
     print_line("valid; nothing was changed" if is_trial else text, is_error=True)
 
 
+def tell_missing(errors: "Mapping[Any, BrokerError]") -> int:
+    """Name on stderr what is missing; the exit code: 1 if anything is."""
+    for error in errors.values():
+        print_line(f"sparklog: incomplete: {error}", is_error=True)
+    return 1 if errors else 0
+
+
 def say(text: str) -> None:
     """A remark on stderr, only if the output goes to a terminal."""
     if sys.stdout.isatty():
@@ -379,14 +381,3 @@ def bytes_text(size_bytes: int | None) -> object:
 def listed(values: Iterable[object]) -> str:
     """The items separated by commas."""
     return ",".join(map(str, values))
-
-
-def json_content(value: object) -> str | dict[str, str]:
-    """Bytes as JSON has them."""
-    assert isinstance(value, bytes), value
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        from base64 import b64encode
-
-        return {"base64": b64encode(value).decode()}

@@ -1,6 +1,4 @@
-"""Times, durations and positions as values of options: what `sparklog.client.admin.positions` refuses is an
-error of usage.
-"""
+"""Times, durations and positions as values of options: a value that does not fit is an error of usage."""
 
 from collections.abc import Callable
 from functools import partial
@@ -19,20 +17,36 @@ T = TypeVar("T")
 
 def duration_ms(text: str, hint: str) -> int:
     """Milliseconds of a duration."""
-    return _used(partial(durations.duration_ms, text), hint)
+    return parsed(partial(durations.duration_ms, text), hint)
+
+
+def duration_option(_: click.Context, option: click.Parameter, text: str | None) -> int | None:
+    """The callback of an option that is a duration: its value in ms, at least one."""
+    if text is None:
+        return None
+    ms = duration_ms(text, option.opts[0])
+    if ms < 1:
+        raise click.BadParameter(f"{text!r} is too short; write 10s or 500ms", param_hint=option.opts[0])
+    return ms
+
+
+def duration_text(ms: int) -> str:
+    """A duration as `duration_ms` reads it: 500ms, 90s."""
+    return f"{ms // 1000}s" if ms % 1000 == 0 else f"{ms}ms"
 
 
 def time_ms(text: str, hint: str) -> int:
     """Unix time in ms of a time."""
-    return _used(partial(positions.time_ms, text), hint)
+    return parsed(partial(positions.time_ms, text), hint)
 
 
 def position(text: str, hint: str, now_ms: int) -> Position:
     """A position in a log."""
-    return _used(partial(positions.position, text, now_ms), hint)
+    return parsed(partial(positions.position, text, now_ms), hint)
 
 
-def _used(parse: Callable[[], T], hint: str) -> T:
+def parsed(parse: Callable[[], T], hint: str) -> T:
+    """The result of `parse`; its ValueError is an error of usage about the option or argument `hint`."""
     try:
         return parse()
     except ValueError as error:

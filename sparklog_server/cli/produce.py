@@ -8,7 +8,6 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 import click
 
 from sparklog_server.cli.cluster_names import topic_names
-from sparklog_server.cli.durations import duration_option
 from sparklog_server.cli.formats import unescaped
 from sparklog_server.cli.options import (
     absent,
@@ -19,6 +18,7 @@ from sparklog_server.cli.options import (
     reaches_cluster,
     report,
 )
+from sparklog_server.cli.positions import duration_option
 
 if TYPE_CHECKING:
     from sparklog.client.producer.producer import Producer, RecordMetadata
@@ -290,7 +290,7 @@ def new_record(piece: bytes, number: int, common: NewRecord, *, keeps_partition:
     """The record of a line of `consume --json`; `common` has the values of missing fields."""
     import msgspec
 
-    from sparklog_server.cli.json_record import JsonRecord, content_of, value_of
+    from sparklog_server.operations.json_records import JsonRecord, content_of, value_of
 
     try:
         told = msgspec.json.decode(piece, type=JsonRecord)

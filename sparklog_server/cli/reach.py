@@ -11,7 +11,7 @@ from typing import Final, Self
 
 import click
 
-from sparklog_server.cli.durations import duration_text
+from sparklog_server.cli.positions import duration_text
 from sparklog_server.cli.reachable import no_broker, refused_by, retrying
 
 _FIELDS: Final = re.compile(r"bootstrap_servers=(\S+) last=(.*) client_id=")

@@ -44,7 +44,7 @@ def wait_for_broker(servers: tuple[str, ...], timeout_ms: int) -> None:
     """Return once a broker accepts a connection; ClickException after `timeout_ms`."""
     import time
 
-    from sparklog_server.cli.durations import duration_text
+    from sparklog_server.cli.positions import duration_text
 
     ends_s = time.monotonic() + timeout_ms / 1000
     told_s: float | None = None

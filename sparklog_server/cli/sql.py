@@ -20,8 +20,6 @@ from sparklog_server.cli.options import (
     admin,
     as_json,
     client_settings,
-    json_content,
-    json_text,
     print_table,
     reaches_cluster,
 )
@@ -283,6 +281,8 @@ def _print(names: Sequence[str], rows: Rows, output: Output) -> None:
         writer.writerow([shown(name) for name in names])
         writer.writerows([shown(_text(value)) for value in row] for row in rows)
     elif output == "json":
+        from sparklog_server.operations.json_records import json_text
+
         for row in rows:
             told = {name: _plain(value) for name, value in zip(names, row, strict=True)}
             sys.stdout.write(json_text(told))
@@ -311,6 +311,8 @@ def _plain(value: object) -> object:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, bytes | bytearray | memoryview):
+        from sparklog_server.operations.json_records import json_content
+
         return json_content(bytes(value))
     if isinstance(value, dict):
         return {str(name): _plain(content) for name, content in value.items()}

@@ -71,7 +71,7 @@ def status(http: tuple[str, ...], events_max: int, is_json: bool) -> int:
 
 def _print_screen(told: "Status") -> None:
     from sparklog_server.cli.status_facts import uptime_text
-    from sparklog_server.console.shown import inert_name
+    from sparklog_server.operations.inert_text import inert_name
 
     counts = told.counts
     click.secho(

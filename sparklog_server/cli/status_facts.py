@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from sparklog.client.admin.configs import ConfigResource
 from sparklog.errors import SparklogError
 from sparklog.model import NodeId
-from sparklog_server.cli.answered import described_by_all, listed_by_all
 from sparklog_server.cli.node_pages import Address, NodePages, PageFailed, addresses, samples
-from sparklog_server.console.brokers import (
+from sparklog_server.operations.brokers import (
     BrokerRow,
     PartitionCounts,
     broker_rows,
     broker_state,
     partition_counts,
 )
-from sparklog_server.console.group_lag import described_groups
-from sparklog_server.console.shown import inert_name
+from sparklog_server.operations.inert_text import inert_name
+from sparklog_server.operations.lag import described_groups
+from sparklog_server.operations.surveys import described_by_all, listed_by_all
 
 if TYPE_CHECKING:
     from sparklog.client.admin.admin import Admin

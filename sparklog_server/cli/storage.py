@@ -14,6 +14,7 @@ from sparklog_server.cli.options import (
     print_table,
     reaches_cluster,
     report,
+    tell_missing,
 )
 from sparklog_server.cli.watching import can_watch
 
@@ -43,7 +44,7 @@ def describe(nodes: tuple[int, ...], topics: tuple[str, ...], is_json: bool) -> 
 
     Exits with 1 if a directory is offline, or a broker does not answer: those of the others are shown.
     """
-    from sparklog_server.cli.answered import described_by_all, tell_missing
+    from sparklog_server.operations.surveys import described_by_all
 
     with admin(awaits_silent=False) as cluster:
         wanted = partitions_named(cluster, topics) if topics else None

@@ -160,7 +160,7 @@ def drawn(
     from rich.console import Group
     from rich.text import Text
 
-    from sparklog_server.console.shown import inert_name
+    from sparklog_server.operations.inert_text import inert_name
 
     parts: list[RenderableType] = []
     if away_since_s is not None:
@@ -180,7 +180,7 @@ def drawn(
 def _tables(figures: "Figures", rows: int, *, style: str) -> "list[RenderableType]":
     from rich.text import Text
 
-    from sparklog_server.console.shown import inert_name
+    from sparklog_server.operations.inert_text import inert_name
 
     at = time.strftime("%H:%M:%S", time.localtime(figures.time_s))
     parts: list[RenderableType] = [
@@ -253,7 +253,7 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], style: str) ->
     from rich.table import Table
     from rich.text import Text
 
-    from sparklog_server.console.shown import inert_name
+    from sparklog_server.operations.inert_text import inert_name
 
     table = Table(box=SIMPLE_HEAD, expand=True, style=style, pad_edge=False)
     for number, column in enumerate(columns):
@@ -277,7 +277,7 @@ def _print_once(figures: "Figures", *, is_json: bool) -> None:
 
         Console().print(drawn(figures, ROWS_MAX))
         return
-    from sparklog_server.console.shown import inert_name
+    from sparklog_server.operations.inert_text import inert_name
 
     def line(*cells: object) -> None:
         print_line(*(None if cell is None else inert_name(str(_plain(cell))) for cell in cells))

@@ -13,11 +13,11 @@ from sparklog.client.admin.storage import LogDir
 from sparklog.client.settings import ClientSettings
 from sparklog.errors import BrokerError
 from sparklog.model import NodeId
-from sparklog_server.cli.answered import described_by_all, listed_by_all
 from sparklog_server.cli.node_pages import Address, Labels, NodePages, PageFailed, samples
-from sparklog_server.console.brokers import broker_rows, broker_state, partition_counts
-from sparklog_server.console.group_lag import described_groups
-from sparklog_server.console.rates import PARTITIONS_MAX, Rates, log_ends_of
+from sparklog_server.operations.brokers import broker_rows, broker_state, partition_counts
+from sparklog_server.operations.lag import described_groups
+from sparklog_server.operations.rates import PARTITIONS_MAX, Rates, log_ends_of
+from sparklog_server.operations.surveys import described_by_all, listed_by_all
 
 GROUPS_MAX: Final = 200
 BYTES_IN: Final = "kafka_server_brokertopicmetrics_bytesin_total"

@@ -301,7 +301,7 @@ def _sizes(cluster: "Admin", topics: "dict[str, Topic]") -> "dict[TopicPartition
     """
     from sparklog.errors import BrokerError
     from sparklog.model import TopicPartition
-    from sparklog_server.cli.answered import described_by_all
+    from sparklog_server.operations.surveys import described_by_all
 
     leaders = {
         TopicPartition(topic.name, p.partition): p.leader

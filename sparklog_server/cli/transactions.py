@@ -18,6 +18,7 @@ from sparklog_server.cli.options import (
     reaches_cluster,
     report,
     say,
+    tell_missing,
 )
 from sparklog_server.cli.watching import can_watch
 
@@ -98,7 +99,7 @@ def list_transactions(
 
     Exits with 1 if a broker does not answer: the transactions of the others are listed.
     """
-    from sparklog_server.cli.answered import listed_by_all, tell_missing
+    from sparklog_server.operations.surveys import listed_by_all
 
     if prefix and pattern is not None:
         raise click.UsageError("--prefix and --pattern say the same in two ways: leave one out")

@@ -156,7 +156,7 @@ def _by_schema(file: Path, message: str | None) -> Decode:
 
 def _decode_of(schema: bytes, message: str) -> Decode:
     """The decoder of an Avro schema, or of a message of a descriptor set."""
-    from sparklog_server.console.schemas import decoder
+    from sparklog_server.operations.schemas import decoder
 
     decode = decoder(schema, message)
 

@@ -7,22 +7,24 @@ get(path, page), post(path, action) ─► session of the cookie, or /login ─�
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from difflib import get_close_matches
 from itertools import islice
+from time import time
 from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import parse_qs, quote, urlencode
 
 import anyio
-import click
 from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from sparklog.client.admin.positions import Position, position
 from sparklog.client.failures import AuthenticationFailed, UnknownTopic
 from sparklog.errors import BrokerError, ErrorCode, RequestTimeout, SparklogError
 from sparklog_server.console.access import LIFETIME_S, Session, Sessions
 from sparklog_server.console.clusters import THREADS_MAX, Cluster, ClusterAway, Target
 from sparklog_server.console.rendering import templates
-from sparklog_server.console.schemas import Decode
+from sparklog_server.operations.refused import OperationRefused
+from sparklog_server.operations.schemas import Decode
 
 if TYPE_CHECKING:
     from sparklog.client.admin.admin import Admin
@@ -59,14 +61,11 @@ _OF_FIELDS: Final[Mapping[ErrorCode, tuple[str, ...]]] = {
 """The fields that a broker's error is about, those first that are likelier."""
 
 
-class Refused(ValueError):
-    """A request that cannot be done as it is: the reason in words, the field of the form that it is about, if
-    it is about one, and the HTTP status.
-    """
+class Refused(OperationRefused):
+    """A request of a browser that cannot be done as it is; `field` is that of the form."""
 
     def __init__(self, text: str, field: str = "", status: int = 400) -> None:
-        super().__init__(text)
-        self.field = field
+        super().__init__(text, field)
         self.status = status
 
 
@@ -93,6 +92,14 @@ def absent(kind: str, name: str, existing: Iterable[str]) -> str:
     """`there is no topic 'ordrs'; did you mean 'orders'?`"""
     like = " or ".join(map(repr, near(name, existing)))
     return f"there is no {kind} {name!r}" + (f"; did you mean {like}?" if like else "")
+
+
+def position_in(text: str, field: str) -> Position:
+    """The position that a field of a form has; raises OperationRefused."""
+    try:
+        return position(text, int(time() * 1000))
+    except ValueError as error:
+        raise OperationRefused(str(error), field) from None
 
 
 class Console:
@@ -210,7 +217,7 @@ class Ask:
 
     def wrong(self, error: Exception) -> None:
         """Have the page show an error beside the field of the form that it is about."""
-        self.problems.setdefault(_field_of(error, self.form), _told(error))
+        self.problems.setdefault(_field_of(error, self.form), str(error))
         self._status = _status_of(error)
 
     # -- answers ---------------------------------------------------------------------------------------------
@@ -284,7 +291,7 @@ def post(path: str, action: Page, *, form: Page | None = None, is_open: bool = F
                 )
             try:
                 return await action(ask)
-            except (SparklogError, click.ClickException, Refused) as error:
+            except (SparklogError, OperationRefused) as error:
                 if form is None or isinstance(error, _OF_NO_FORM):
                     raise
                 ask.wrong(error)
@@ -349,9 +356,7 @@ async def _answered(ask: Ask, page: Page) -> Response:
         return ask.page("error.html", 404, title="Not found", text=str(error), near=error.near)
     except BrokerError as error:
         return ask.failed(_status_of(error), "The cluster refused", str(error))
-    except click.ClickException as error:
-        return ask.failed(400, "This cannot be done", error.format_message())
-    except (SparklogError, Refused) as error:
+    except (SparklogError, OperationRefused) as error:
         return ask.failed(400, "This cannot be done", str(error))
 
 
@@ -367,17 +372,10 @@ async def _without_topic(ask: Ask, error: UnknownTopic) -> Response:
     return ask.page("error.html", 404, title="Not found", text=str(told), near=told.near)
 
 
-def _told(error: Exception) -> str:
-    """The text of an error; click's without the name of the field beside which it stands."""
-    return error.message if isinstance(error, click.ClickException) else str(error)
-
-
 def _field_of(error: Exception, form: Mapping[str, list[str]]) -> str:
     """The field that an error is about, or empty text."""
-    if isinstance(error, Refused):
+    if isinstance(error, OperationRefused):
         return error.field
-    if isinstance(error, click.BadParameter) and isinstance(error.param_hint, str):
-        return error.param_hint.lower()
     if not isinstance(error, BrokerError):
         return ""
     settings = [

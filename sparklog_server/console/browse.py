@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from sparklog.client.admin.admin import EARLIEST, LATEST, Admin
+from sparklog.client.admin.positions import Position, offsets_at
 from sparklog.client.consumer.consumer import Consumer, ConsumerRecord
 from sparklog.client.settings import ClientSettings, IsolationLevel
 from sparklog.model import TopicPartition
-from sparklog_server.cli.positions import Position, offsets_at
 from sparklog_server.console.filters import Filter
 
 SCANNED_MAX: Final = 50_000

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from sparklog.client.consumer.records import ConsumerRecord
-from sparklog_server.cli.consume import FIELDS
-from sparklog_server.cli.options import json_text
+from sparklog_server.operations.json_records import RECORD_FIELDS, json_text
 
 _COLUMNS: Final = ("topic", "partition", "offset", "timestamp_ms", "key", "value", "headers")
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
@@ -15,7 +14,7 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 def as_json_lines(records: Sequence[ConsumerRecord]) -> str:
     """An object for each record, which `sparklog produce --from-json` reads."""
-    return "".join(json_text({name: getattr(record, name) for name in FIELDS}) for record in records)
+    return "".join(json_text({name: getattr(record, name) for name in RECORD_FIELDS}) for record in records)
 
 
 def as_csv(records: Sequence[ConsumerRecord]) -> str:

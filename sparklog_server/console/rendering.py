@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 
 from sparklog import __version__
 from sparklog_server.console import json_view
-from sparklog_server.console.shown import inert, inert_name
+from sparklog_server.operations.inert_text import inert, inert_name
 
 _HERE: Final = Path(__file__).parent
 STATIC: Final = _HERE / "static"

@@ -17,7 +17,7 @@ from sparklog.client.admin.topics import Topic
 from sparklog.errors import SparklogError
 from sparklog.model import TopicPartition
 from sparklog_server.console.clusters import Cluster
-from sparklog_server.console.rates import GAP_S, Rates, log_ends_of
+from sparklog_server.operations.rates import GAP_S, Rates, log_ends_of
 
 EVERY_S: Final = 4.0
 PAUSE_TIMES: Final = 10

@@ -17,7 +17,6 @@ HAS_ITS_OWN_REASON = {
     "reachable.py": "it escapes, and options.py imports it",
     "inspect.py": "it escapes each cell",
     "findings.py": "it escapes, and then adds colours",
-    "acls_explained.py": "it escapes each line",
     "status.py": "it escapes, and then adds colours",
     "tutorial.py": "it prints its own words",
     "completion.py": "it prints a script of click",

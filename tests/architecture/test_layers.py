@@ -35,8 +35,8 @@ SERVER_ROWS = (
     ({"raft"}, {"replica"}, {"log_tools"}),
     ({"controller"}, {"coordinator"}, {"security"}),
     ({"broker"},),
-    ({"daemon"}, {"simulation"}),
-    ({"cli", "console"},),
+    ({"daemon"}, {"simulation"}, {"operations"}),
+    ({"cli"}, {"console"}),
 )
 ROW_OF_RAFT = 3
 
@@ -52,9 +52,15 @@ LOG_ROWS = (
     ({"directory"},),
 )
 
-# The command line and the console are users of the client like any other (docs/decisions/0001): they may take
-# the blocking shells and the public names.
-USERS_OF_THE_PUBLIC_FACE = {"sparklog_server.cli", "sparklog_server.console", "sparklog.testing"}
+# The command `sparklog console` starts the console; no other module of the command line knows it.
+STARTS = {"sparklog_server.cli.console": "sparklog_server.console"}
+
+# The command line, the console and their common room use the client like any other (docs/decisions/0001):
+# they may take the blocking shells and the public names.
+USERS_OF_THE_PUBLIC_FACE = {
+    *("sparklog_server.cli", "sparklog_server.console", "sparklog_server.operations"),
+    "sparklog.testing",
+}
 
 # The rooms of the client. The files beside them (`settings`, `cluster`, `failures` …) belong to all of them.
 CLIENT_ROWS = (
@@ -193,6 +199,8 @@ def test_a_row_knows_rows_above_it_and_never_a_sibling(
         inside = module.name.split(".")[0] == package and imported.module.split(".")[0] == package
         mine, theirs = row_of(module.name, rows), row_of(imported.module, rows)
         if not inside or mine is None or theirs is None:
+            continue
+        if module.name in STARTS and lies_in(imported.module, {STARTS[module.name]}):
             continue
         if theirs[0] > mine[0] or (theirs[0] == mine[0] and theirs[1] is not mine[1]):
             offences.append(f"{module.at(imported.line)} imports {imported.module}")

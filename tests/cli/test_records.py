@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sparklog_server.cli.options import json_text
 from sparklog_server.cli.produce import NewRecord, new_record
+from sparklog_server.operations.json_records import json_text
 from tests.cli.conftest import Run, Tell
 
 NOTHING = NewRecord(None, b"", (), None, None)

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from sparklog import AvroSerializer, ProtobufSerializer, SchemaRegistry
 from sparklog.client.consumer.consumer import ConsumerRecord
 from sparklog.serializers.protobuf import file_set
-from sparklog_server.cli.options import json_text
 from sparklog_server.cli.produce import NewRecord, new_record
 from sparklog_server.cli.value_formats import Values, values_of
+from sparklog_server.operations.json_records import json_text
 from tests.cli.conftest import Tell
 from tests.serializers.schema_registry import Registry, messages, running
 

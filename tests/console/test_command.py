@@ -171,7 +171,7 @@ def test_a_broker_that_hangs_holds_up_neither_the_first_page_nor_the_history(
 
 
 def test_a_topic_is_shown_by_its_schema(broker: EmbeddedBroker, tmp_path: Path) -> None:
-    from sparklog_server.console.schemas import schemas
+    from sparklog_server.operations.schemas import schemas
 
     (tmp_path / "t.avsc").write_text(
         '{"type": "record", "name": "R", "fields": [{"name": "delay", "type": "int"}]}'

@@ -2,14 +2,14 @@
 
 from typing import Final
 
-import click
 from starlette.responses import Response
 
 from sparklog.client.admin.acls import OPERATIONS, RESOURCE_TYPES, AclFilter, AclRule
 from sparklog.errors import BrokerError, ErrorCode
-from sparklog_server.cli.acls import operations_in, principal_in, resource_in
-from sparklog_server.cli.acls_explained import explained, explanation_lines
 from sparklog_server.console.ask import Ask, Refused, get, post
+from sparklog_server.operations.access_explained import explained, explanation_lines
+from sparklog_server.operations.access_rules import operations_in, principal_in, resource_in
+from sparklog_server.operations.refused import OperationRefused
 
 SHOWN_MAX: Final = 1000
 
@@ -43,7 +43,7 @@ async def explain(ask: Ask) -> Response:
     try:
         if principal:
             lines = await _explained(ask, principal, host, operation, resource)
-    except (click.ClickException, Refused) as error:
+    except OperationRefused as error:
         ask.wrong(error)
     return ask.page(
         "acls_explain.html",
@@ -61,11 +61,11 @@ async def _explained(ask: Ask, principal: str, host: str, operation: str, resour
     if asked == "all":
         raise Refused("name one operation", "operation")
     resource_type, name = resource_in(resource)
-    return await ask.admin(
-        lambda admin: explanation_lines(
-            explained(admin, principal_in(principal), host, asked, resource_type, name, groups=())
-        )
+    answer = await ask.admin(
+        lambda admin: explained(admin, principal_in(principal), host, asked, resource_type, name, groups=())
     )
+    lines = explanation_lines(answer.explanation)
+    return [*lines, answer.note] if answer.note else lines
 
 
 async def add(ask: Ask) -> Response:

@@ -1,21 +1,19 @@
 """Groups: members, committed offsets and lag over time; move the offsets with a preview; delete."""
 
-from time import time
 from typing import Final, NamedTuple
 
-import click
 from starlette.responses import JSONResponse, Response
 
 from sparklog.client.admin.admin import Admin, ItemsFailed
 from sparklog.client.admin.groups import GroupOffset
+from sparklog.client.admin.positions import INT64_MAX, Position, offsets_at
 from sparklog.errors import ErrorCode
 from sparklog.model import TopicPartition
-from sparklog_server.cli.answered import listed_by_all, missing_of
-from sparklog_server.cli.groups import log_ends
-from sparklog_server.cli.groups_reset import relative, require_idle, within_logs
-from sparklog_server.cli.positions import INT64_MAX, Position, offsets_at, position
-from sparklog_server.console.ask import DIGITS_MAX, Absent, Ask, Refused, absent, get, post
-from sparklog_server.console.group_lag import DescribedGroup, described_groups
+from sparklog_server.console.ask import DIGITS_MAX, Absent, Ask, Refused, absent, get, position_in, post
+from sparklog_server.operations.lag import DescribedGroup, described_groups, log_ends
+from sparklog_server.operations.refused import OperationRefused
+from sparklog_server.operations.resets import relative, require_idle, within_logs
+from sparklog_server.operations.surveys import listed_by_all, missing_of
 
 PER_PAGE: Final = 50
 PAGES_MAX: Final = 100_000
@@ -142,7 +140,7 @@ async def preview(ask: Ask) -> Response:
 
     try:
         shown = await ask.admin(told)
-    except (Refused, click.ClickException) as error:
+    except OperationRefused as error:
         if edited:
             raise
         ask.wrong(error)
@@ -241,7 +239,7 @@ def _moved(
             raise Refused(f"{value[:40]!r} is no number of records to move by", "value")
         return relative(admin, committed, partitions, int(value))
     if way == "position":
-        found = offsets_at(admin, partitions, position(value, "value", int(time() * 1000)))
+        found = offsets_at(admin, partitions, position_in(value, "value"))
         return within_logs(admin, found)
     raise Refused("say how the offsets move: to a position, or by a number of records", "way")
 

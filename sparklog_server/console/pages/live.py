@@ -33,7 +33,7 @@ from sparklog_server.console.pages.records import (
     selection_of,
 )
 from sparklog_server.console.rendering import templates
-from sparklog_server.console.shown import FORMS, Form, inert_name
+from sparklog_server.operations.inert_text import FORMS, Form, inert_name
 
 EVERY_S: Final = 0.25
 """The pause between two reads: records that arrive meanwhile come in one response of the broker."""

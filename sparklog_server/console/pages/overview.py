@@ -12,10 +12,10 @@ from sparklog.client.admin.storage import LogDir
 from sparklog.client.admin.topics import Topic
 from sparklog.errors import BrokerError
 from sparklog.model import NodeId
-from sparklog_server.cli.answered import described_by_all, listed_by_all, missing_of
 from sparklog_server.console.ask import Ask, get
-from sparklog_server.console.brokers import broker_rows, partition_counts
 from sparklog_server.console.clusters import Cluster, Soon, all_topics
+from sparklog_server.operations.brokers import broker_rows, partition_counts
+from sparklog_server.operations.surveys import described_by_all, listed_by_all, missing_of
 
 
 class Space(NamedTuple):

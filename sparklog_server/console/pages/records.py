@@ -3,23 +3,22 @@
 import base64
 import binascii
 from collections.abc import Mapping
-from time import time
 from typing import Final, NamedTuple
 
-import click
 import msgspec
 from starlette.responses import Response
 
+from sparklog.client.admin.positions import Position
 from sparklog.client.consumer.consumer import ConsumerRecord
 from sparklog.client.producer.producer import Producer, RecordMetadata
 from sparklog.client.settings import ClientSettings
 from sparklog.model import TopicPartition
-from sparklog_server.cli.positions import Position, position
-from sparklog_server.console.ask import Ask, Refused, get, post
+from sparklog_server.console.ask import Ask, Refused, get, position_in, post
 from sparklog_server.console.browse import Found, Wanted, read
 from sparklog_server.console.filters import BadExpression, Filter
 from sparklog_server.console.record_files import as_csv, as_json_lines
-from sparklog_server.console.shown import FORMS, Form, Shown, shown
+from sparklog_server.operations.inert_text import FORMS, Form, Shown, shown
+from sparklog_server.operations.refused import OperationRefused
 
 LIMIT: Final = 50
 LIMIT_MAX: Final = 500
@@ -116,7 +115,7 @@ def _wanted(ask: Ask, partitions: list[int]) -> Wanted:
     is_newest = start in ("", "newest", "end", "latest") or after is not None or before is not None
     return Wanted(
         [TopicPartition(name, number) for number in chosen_of(partitions, ask.query("partition"))],
-        None if is_newest else position(start, "from", int(time() * 1000)),
+        None if is_newest else position_in(start, "from"),
         max(1, ask.number("limit", LIMIT, at_most=LIMIT_MAX)),
         selection_of(ask),
         "read_committed" if ask.query("committed") == "1" else "read_uncommitted",
@@ -131,7 +130,7 @@ async def _found(ask: Ask, partitions: list[int]) -> Found | None:
     settings = ask.cluster.settings
     try:
         wanted = _wanted(ask, partitions)
-    except (Refused, click.ClickException) as error:
+    except OperationRefused as error:
         ask.wrong(error)
         return None
     return await ask.admin(lambda admin: read(admin, settings, wanted))

@@ -9,9 +9,9 @@ from sparklog.client.admin.configs import ConfigChange, ConfigEntry, ConfigResou
 from sparklog.client.admin.topics import Topic
 from sparklog.errors import BrokerError, SettingsError, SparklogError
 from sparklog.model import NodeId, TopicPartition
-from sparklog_server.cli.answered import described_by_all
 from sparklog_server.config.units import in_unit_of
 from sparklog_server.console.ask import DIGITS_MAX, Ask, Refused, get, post
+from sparklog_server.operations.surveys import described_by_all
 
 PARTITIONS_SHOWN_MAX: Final = 500
 

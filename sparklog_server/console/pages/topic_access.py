@@ -7,9 +7,9 @@ from starlette.responses import Response
 from sparklog.client.admin.acls import AclFilter, AclRule
 from sparklog.client.admin.admin import Admin
 from sparklog.errors import BrokerError, ErrorCode
-from sparklog_server.cli.answered import listed_by_all, missing_of
 from sparklog_server.console.ask import Ask, get
-from sparklog_server.console.group_lag import DescribedGroup, described_groups
+from sparklog_server.operations.lag import DescribedGroup, described_groups
+from sparklog_server.operations.surveys import listed_by_all, missing_of
 
 GROUPS_MAX: Final = 500
 """Groups that are asked for their offsets."""

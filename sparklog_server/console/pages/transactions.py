@@ -8,8 +8,8 @@ from sparklog.client.admin.admin import Admin
 from sparklog.client.admin.transactions import OpenTransaction, TransactionDescription, TransactionListing
 from sparklog.errors import BrokerError, ErrorCode
 from sparklog.model import TopicPartition
-from sparklog_server.cli.answered import Answered, listed_by_all, missing_of
 from sparklog_server.console.ask import Absent, Ask, Refused, get, post
+from sparklog_server.operations.surveys import Answered, listed_by_all, missing_of
 
 SHOWN_MAX: Final = 200
 LONGER_THAN_MS: Final = 900_000

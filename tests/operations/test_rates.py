@@ -1,7 +1,7 @@
 """Rates of topics from the ends of their logs."""
 
 from sparklog.model import TopicPartition
-from sparklog_server.console.rates import GAP_S, Rates
+from sparklog_server.operations.rates import GAP_S, Rates
 
 A, B, C = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("c", 0)
 

@@ -1,13 +1,13 @@
-"""Groups with the lag of each partition that they read."""
+"""Groups with the lag of each partition that they read: the log end offset less the committed offset."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, TypeVar
 
-from sparklog.client.admin.admin import Admin, ItemsFailed
+from sparklog.client.admin.admin import LATEST, Admin, ItemsFailed
 from sparklog.client.admin.groups import SPARK_METADATA, GroupDescription, GroupMember, GroupOffset
+from sparklog.client.failures import UnknownTopic
 from sparklog.errors import BrokerError, ErrorCode
 from sparklog.model import NodeId, TopicPartition
-from sparklog_server.cli.groups import lag_of, log_ends, partitions_of, rows_of
 
 V = TypeVar("V")
 
@@ -53,7 +53,7 @@ def described_groups(admin: Admin, names: list[str], silent: Collection[NodeId] 
     groups = {
         name: DescribedGroup(
             one,
-            _rows(one, committed.get(name, {}), ends),
+            lag_rows(one, committed.get(name, {}), ends),
             _is_spark(one, committed.get(name, {})),
             name in committed and all(ends.get(at, 0) is not None for at in committed[name]),
         )
@@ -76,22 +76,55 @@ def _those_that_succeed(
         return failed.results, failed.errors
 
 
-def _rows(
+def partitions_of(
+    groups: Mapping[str, GroupDescription], committed: Mapping[str, Mapping[TopicPartition, GroupOffset]]
+) -> list[TopicPartition]:
+    """The partitions that groups have committed offsets for or are assigned, in order."""
+    if not committed:
+        return []
+    found = {partition for offsets in committed.values() for partition in offsets}
+    found |= {
+        partition for group in groups.values() for member in group.members for partition in member.assignment
+    }
+    return sorted(found)
+
+
+def log_ends(
+    cluster: Admin, partitions: list[TopicPartition], silent: Collection[NodeId] = ()
+) -> dict[TopicPartition, int | None]:
+    """Log end offsets: None if the partition has no leader, or a silent one, which is not asked. A partition
+    of a deleted topic has none.
+    """
+    names = list(dict.fromkeys(partition.topic for partition in partitions))
+    try:
+        topics = cluster.describe_topics(names)
+    except UnknownTopic:
+        topics = cluster.list_topics(include_internal=True)
+    leaders = {TopicPartition(t.name, p.partition): p.leader for t in topics.values() for p in t.partitions}
+    ends: dict[TopicPartition, int | None] = dict.fromkeys(at for at in partitions if at in leaders)
+    asked = {at: LATEST for at in ends if leaders[at] >= 0 and leaders[at] not in silent}
+    if asked:
+        ends |= {at: told.offset for at, told in cluster.list_offsets(asked).items()}
+    return ends
+
+
+def lag_rows(
     group: GroupDescription,
     committed: Mapping[TopicPartition, GroupOffset],
     ends: Mapping[TopicPartition, int | None],
 ) -> list[LagRow]:
-    return [
-        LagRow(
-            at,
-            committed[at].offset if at in committed else None,
-            ends.get(at),
-            lag_of(committed.get(at), ends.get(at)),
-            committed[at].metadata if at in committed else "",
-            member,
-        )
-        for at, member in rows_of(group, committed)
-    ]
+    """The partitions that a group has committed offsets for or is assigned, in order. No lag is negative,
+    because the log end offset may have been read before the commit.
+    """
+    readers = {partition: member for member in group.members for partition in member.assignment}
+    rows = []
+    for at in sorted({*committed, *readers}):
+        commit, end = committed.get(at), ends.get(at)
+        offset = None if commit is None else commit.offset
+        lag = None if offset is None or end is None else max(0, end - offset)
+        metadata = "" if commit is None else commit.metadata
+        rows.append(LagRow(at, offset, end, lag, metadata, readers.get(at)))
+    return rows
 
 
 def _is_spark(group: GroupDescription, committed: Mapping[TopicPartition, GroupOffset]) -> bool:

@@ -1,11 +1,30 @@
-"""A record as one line of JSON: the output of `consume --json` and the input of `produce --from-json`."""
+"""Values and records as lines of JSON: the output of `consume --json`, the input of `produce --from-json`."""
 
-from typing import Annotated
+from base64 import b64encode
+from json import dumps
+from typing import Annotated, Final
 
 from msgspec import Meta, Raw, Struct
 from msgspec.json import decode
 
-INT32_MAX = (1 << 31) - 1
+from sparklog import escapes
+
+INT32_MAX: Final = (1 << 31) - 1
+RECORD_FIELDS: Final = ("topic", "partition", "offset", "timestamp_ms", "key", "value", "headers")
+
+
+def json_text(value: object) -> str:
+    """One line of JSON; bytes that are not UTF-8 are an object, `{"base64": "…"}`."""
+    return escapes.json_text(dumps(value, ensure_ascii=False, default=json_content)) + "\n"
+
+
+def json_content(value: object) -> str | dict[str, str]:
+    """Bytes as JSON has them."""
+    assert isinstance(value, bytes), value
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": b64encode(value).decode()}
 
 
 class Binary(Struct):

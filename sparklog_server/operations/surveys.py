@@ -1,4 +1,4 @@
-"""Questions to all brokers, for tools: what answered is shown, what did not is named."""
+"""Requests to all brokers: the results of those that answered, and the errors of the others."""
 
 from collections.abc import Callable, Mapping
 from itertools import chain
@@ -7,7 +7,6 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from sparklog.client.admin.calls import ItemsFailed
 from sparklog.errors import BrokerError, ErrorCode
 from sparklog.model import NodeId
-from sparklog_server.cli.options import print_line
 
 T = TypeVar("T")
 
@@ -59,10 +58,3 @@ def missing_of(errors: Mapping[Any, BrokerError]) -> list[str]:
     """What is missing, for a page: the first errors, and how many more there are."""
     lines = [str(error) for error in errors.values()]
     return lines if len(lines) <= LINES_MAX else [*lines[:LINES_MAX], f"and {len(lines) - LINES_MAX} more"]
-
-
-def tell_missing(errors: Mapping[Any, BrokerError]) -> int:
-    """Name on stderr what is missing; the exit code: 1 if anything is."""
-    for error in errors.values():
-        print_line(f"sparklog: incomplete: {error}", is_error=True)
-    return 1 if errors else 0

@@ -9,7 +9,7 @@ import pytest
 from google.protobuf import descriptor_pb2, wrappers_pb2
 
 from sparklog.errors import SettingsError
-from sparklog_server.console.schemas import BYTES_MAX, schemas
+from sparklog_server.operations.schemas import BYTES_MAX, schemas
 
 FLIGHT = {
     "type": "record",

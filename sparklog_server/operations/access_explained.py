@@ -1,13 +1,12 @@
-"""The explanation of `sparklog acls explain`: the rules of the cluster, judged as a broker judges them."""
+"""Why an operation is allowed or denied: the access rules of the cluster, judged as a broker judges them."""
 
 import shlex
-import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import asdict
 
 from sparklog.client.admin.acls import AclRule, Operation, ResourceType
 from sparklog.errors import BrokerError, ErrorCode
-from sparklog.escapes import terminal
-from sparklog_server.cli.options import print_json
 from sparklog_server.metadata import acls
 from sparklog_server.security.explain import Explanation, Reason, explain
 
@@ -24,6 +23,13 @@ _REASONS = {
 }
 
 
+class Answer(NamedTuple):
+    """A decision; `note` is not empty if settings that it rests on are unknown."""
+
+    explanation: Explanation
+    note: str
+
+
 def explained(
     cluster: "Admin",
     principal: str,
@@ -33,11 +39,11 @@ def explained(
     name: str,
     *,
     groups: tuple[str, ...],
-) -> Explanation:
+) -> Answer:
     """The decision of the cluster, from its rules and the settings of a broker."""
     rules = [known for rule in cluster.describe_acls() if (known := _server_rule(rule)) is not None]
-    super_users, allows_without_rules = _settings(cluster)
-    return explain(
+    super_users, allows_without_rules, note = _settings(cluster)
+    explanation = explain(
         rules,
         principal,
         host,
@@ -48,28 +54,26 @@ def explained(
         super_users=super_users,
         allows_without_rules=allows_without_rules,
     )
+    return Answer(explanation, note)
 
 
-def print_explanation(told: Explanation, *, is_json: bool) -> None:
-    """The decision, the rule that decides, and the commands that would allow a denied operation."""
-    if is_json:
-        rule, missing = (None if one is None else _client_rule(one) for one in (told.rule, told.missing))
-        in_the_way = [_client_rule(one) for one in told.in_the_way]
-        print_json(
-            {
-                "allowed": told.is_allowed,
-                "reason": told.reason.name,
-                "rule": None if rule is None else json_of(rule),
-                "missing": None if missing is None else json_of(missing),
-                "in_the_way": [json_of(one) for one in in_the_way],
-            }
-        )
-        return
-    sys.stdout.write("".join(f"{terminal(line)}\n" for line in explanation_lines(told)))
+def json_explanation(told: Explanation) -> dict[str, object]:
+    """The decision as JSON has it; rules have the names of Admin."""
+
+    def rule(one: acls.AclRule | None) -> dict[str, object] | None:
+        return None if one is None else asdict(_client_rule(one))
+
+    return {
+        "allowed": told.is_allowed,
+        "reason": told.reason.name,
+        "rule": rule(told.rule),
+        "missing": rule(told.missing),
+        "in_the_way": [rule(one) for one in told.in_the_way],
+    }
 
 
 def explanation_lines(told: Explanation) -> list[str]:
-    """The decision, its rule, and the commands that would allow what is denied, a line each."""
+    """The decision, its rule, and the commands that would allow a denied operation, a line each."""
     lines = [f"{'allowed' if told.is_allowed else 'denied'}: {_REASONS[told.reason]}"]
     if told.reason is Reason.NO_RULE_FOR_RESOURCE:
         lines[0] += f", and {_EVERYONE} is {str(told.is_allowed).lower()}"
@@ -81,28 +85,21 @@ def explanation_lines(told: Explanation) -> list[str]:
     return lines
 
 
-def json_of(rule: AclRule) -> dict[str, object]:
-    """A rule in JSON, with the names of Admin."""
-    return {name: getattr(rule, name) for name in rule.__struct_fields__}
-
-
-def _settings(cluster: "Admin") -> tuple[frozenset[str], bool]:
-    """`super.users`, and whether everything is allowed where no rule covers the resource."""
+def _settings(cluster: "Admin") -> tuple[frozenset[str], bool, str]:
+    """`super.users`, whether everything is allowed where no rule covers the resource, and a note if the user
+    may not read them.
+    """
     broker = cluster.describe_cluster().nodes[0].node_id
     try:
         (entries,) = cluster.describe_configs(brokers=[broker]).values()
     except BrokerError as error:
         if error.code is not ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
             raise
-        print(
-            f"sparklog: without describe-configs on cluster, {_SUPER_USERS} and {_EVERYONE} are unknown and "
-            f"left out",
-            file=sys.stderr,
-        )
-        return frozenset(), False
+        note = f"without describe-configs on cluster, {_SUPER_USERS} and {_EVERYONE} are unknown and left out"
+        return frozenset(), False, note
     users = (entries[_SUPER_USERS].value if _SUPER_USERS in entries else None) or ""
     default = entries[_EVERYONE].value if _EVERYONE in entries else None
-    return frozenset(one for text in users.split(";") if (one := text.strip())), default == "true"
+    return frozenset(one for text in users.split(";") if (one := text.strip())), default == "true", ""
 
 
 def _constant(name: str) -> str:

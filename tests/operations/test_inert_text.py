@@ -4,7 +4,7 @@ import unicodedata
 
 import pytest
 
-from sparklog_server.console.shown import NAME_CHARACTERS_MAX, Shown, inert, inert_name, pretty, shown
+from sparklog_server.operations.inert_text import NAME_CHARACTERS_MAX, Shown, inert, inert_name, pretty, shown
 
 MIB = 1 << 20
 
