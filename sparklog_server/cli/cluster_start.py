@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sparklog_server.cli.node_ports import takes_base_port
+from sparklog_server.cli.options import takes_base_port
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,11 +8,13 @@ import ssl
 import sys
 import time
 import zipfile
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from struct import unpack_from
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
@@ -20,13 +22,14 @@ from sparklog import __version__
 from sparklog.client.admin.admin import Admin
 from sparklog.client.admin.configs import ConfigEntry, ConfigResource
 from sparklog.client.admin.topics import Topic
-from sparklog.errors import SparklogError
+from sparklog.errors import DecodeError, SparklogError
 from sparklog.escapes import lines
 from sparklog.kernels import implementation
-from sparklog_server.cli.debug_heads import head_of
+from sparklog.record.batch import HEADER_SIZE, read_header
 from sparklog_server.cli.debug_secrets import REMOVED, Scrubber, is_secret, without_secrets
 from sparklog_server.cli.health_checks import findings
 from sparklog_server.cli.health_facts import Asking
+from sparklog_server.cli.inspect import batch_row
 from sparklog_server.cli.node_pages import Address, NodePages, PageFailed
 from sparklog_server.cli.tune_checks import Machine, checked
 
@@ -278,3 +281,57 @@ def _directory(at: Path) -> dict[str, object]:
         if segments and len(logs) < LOGS_MAX:
             logs.append(head_of(Path(root) / segments[-1], at))
     return {"directory": str(at.absolute()), "files": files, "is_cut": is_cut, "logs": logs}
+
+
+FIRST: Final = 5
+LAST: Final = 20
+WALKED_MAX: Final = 20_000
+"""Headers read from the last entry of the index, or from the start, to the end."""
+_ENTRY_BYTES: Final = 8
+
+
+def head_of(segment: Path, directory: Path) -> dict[str, object]:
+    """The first and last headers of a segment, and where they cannot be read."""
+    told: dict[str, object] = {"segment": str(segment.relative_to(directory))}
+    try:
+        with segment.open("rb", buffering=0) as log:
+            size = os.fstat(log.fileno()).st_size
+            told["bytes"] = size
+            first, flaw = _walk(log.fileno(), 0, size, FIRST)
+            start = min(_indexed(segment.with_suffix(".index")), size)
+            last, last_flaw = _walk(log.fileno(), start, size, WALKED_MAX)
+            told |= {"first": first, "last": last[-LAST:], "flaw": last_flaw or flaw}
+    except OSError as error:
+        told["error"] = str(error)
+    return told
+
+
+def _walk(descriptor: int, position: int, size: int, count: int) -> tuple[list[dict[str, object]], str]:
+    """The headers from a position on, the last of at most `count`, and why the walk ended before the end."""
+    found: deque[dict[str, object]] = deque(maxlen=LAST)
+    for _ in range(count):
+        if position >= size:
+            break
+        try:
+            header = read_header(os.pread(descriptor, HEADER_SIZE, position))
+        except DecodeError as error:
+            return list(found), f"at {position}: {error}"
+        found.append(batch_row(position, header))
+        position += header.size
+    return list(found), ""
+
+
+def _indexed(index: Path) -> int:
+    """The position of the last entry of an offset index; 0 without one. An index of an open segment ends in
+    zeros.
+    """
+    try:
+        content = index.read_bytes()
+    except OSError:
+        return 0
+    used = len(content.rstrip(b"\0"))
+    end = -(-used // _ENTRY_BYTES) * _ENTRY_BYTES
+    if not 0 < end <= len(content):
+        return 0
+    position: int = unpack_from(">i", content, end - _ENTRY_BYTES // 2)[0]
+    return max(0, position)

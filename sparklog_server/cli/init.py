@@ -4,7 +4,7 @@ from shlex import quote
 
 import click
 
-from sparklog_server.cli.node_ports import takes_base_port
+from sparklog_server.cli.options import takes_base_port
 
 
 @click.command()

@@ -8,12 +8,11 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from sparklog import escapes
-from sparklog_server.cli.reachable import no_broker, refused_by, wait_for_broker
 from sparklog_server.cli.setting_names import client_keys, profile_names
 
 if TYPE_CHECKING:
@@ -89,6 +88,18 @@ def reaches_cluster(command: Command) -> Command:
 def as_json(command: Command) -> Command:
     """Add the option that selects JSON."""
     return click.option("--json", "is_json", is_flag=True, help="Print JSON.")(command)
+
+
+def takes_base_port(use: str) -> Callable[[Command], Command]:
+    """Add `--base-port`; `use` says what the ports from it on are for."""
+    return click.option(
+        "--base-port",
+        metavar="PORT",
+        type=int,
+        default=9092,
+        show_default=True,
+        help=f"{use}; 0 selects free ports.",
+    )
 
 
 def keep(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
@@ -381,3 +392,63 @@ def bytes_text(size_bytes: int | None) -> object:
 def listed(values: Iterable[object]) -> str:
     """The items separated by commas."""
     return ",".join(map(str, values))
+
+
+# -- reaching a broker ---------------------------------------------------------------------------------------
+
+CONNECT_S_MAX: Final = 3.0
+RETRY_S: Final = 0.5
+TOLD_EVERY_S: Final = 10.0
+
+
+def refused_by(servers: Sequence[str]) -> dict[str, str]:
+    """Why each of the servers refuses a connection; empty if one of them accepts it."""
+    import socket
+
+    from sparklog.client.settings import address_of
+
+    reasons = {}
+    for server in servers:
+        try:
+            host, port = address_of(server)
+            # In bytes: a name as text costs the import of a codec for names that are not ASCII.
+            name = host.encode() if host.isascii() else host
+            socket.create_connection((name, port), timeout=CONNECT_S_MAX).close()  # type: ignore[arg-type]
+        except OSError as error:
+            reasons[server] = (error.strerror or str(error)).lower()
+        else:
+            return {}
+    return reasons
+
+
+def no_broker(reasons: Mapping[str, str], within: str = "") -> click.ClickException:
+    """The error of servers that refuse connections."""
+    listed = ", ".join(f"{server} ({reason})" for server, reason in reasons.items())
+    return click.ClickException(
+        f"no broker at {listed}{within}; start one with `sparklog start`, or name one with --bootstrap-server"
+    )
+
+
+def wait_for_broker(servers: tuple[str, ...], timeout_ms: int) -> None:
+    """Return once a broker accepts a connection; ClickException after `timeout_ms`."""
+    import time
+
+    from sparklog_server.cli.positions import duration_text
+
+    ends_s = time.monotonic() + timeout_ms / 1000
+    told_s: float | None = None
+    while reasons := refused_by(servers):
+        now_s = time.monotonic()
+        if now_s >= ends_s:
+            raise no_broker(reasons, f" within {duration_text(timeout_ms)}")
+        if told_s is None or now_s >= told_s + TOLD_EVERY_S:
+            told_s = now_s
+            retrying(",".join(reasons), next(iter(reasons.values())))
+        time.sleep(min(RETRY_S, ends_s - now_s))
+
+
+def retrying(servers: str, reason: str) -> None:
+    """The line for a broker that does not answer."""
+    click.echo(
+        escapes.terminal(f"sparklog: broker unreachable, retrying: {servers} ({reason.lower()})"), err=True
+    )

@@ -7,9 +7,9 @@ import msgspec
 from sparklog.errors import SettingsError
 
 from .keys import INT_MAX, Key, Kind, invalid
-from .kinds import boolean as _boolean
-from .kinds import integer as _int
-from .kinds import text as _text
+from .keys import boolean as _boolean
+from .keys import integer as _int
+from .keys import text as _text
 
 STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 

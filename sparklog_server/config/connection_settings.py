@@ -5,8 +5,8 @@ from typing import Annotated
 import msgspec
 
 from .keys import INT_MAX, Update
-from .kinds import integer as _int
-from .kinds import long as _long
+from .keys import integer as _int
+from .keys import long as _long
 
 _MIB = 1 << 20
 _CLUSTER = Update.CLUSTER_WIDE

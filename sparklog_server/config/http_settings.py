@@ -8,9 +8,9 @@ import msgspec
 from sparklog.errors import SettingsError
 
 from .keys import Key, Kind, Update, invalid
-from .kinds import integer as _int
-from .kinds import long as _long
-from .kinds import text as _text
+from .keys import integer as _int
+from .keys import long as _long
+from .keys import text as _text
 from .listeners import Listener, parse_listeners
 
 LISTENER_KEY: Final = "sparklog.http.listener"

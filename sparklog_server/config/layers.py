@@ -16,12 +16,11 @@ import msgspec
 
 from sparklog.errors import SettingsError
 
+from .checks import check_cordoned
 from .keys import LONG_MAX, Key, Kind, Update, text_of
 from .settings import BrokerSettings, broker_keys, key_of
-from .synonyms import topic_defaults_of
 from .tls_settings import listener_texts
-from .together import check_cordoned
-from .topic_settings import TopicSettings, topic_keys_of_broker
+from .topic_settings import TopicSettings, topic_defaults_of, topic_keys_of_broker
 
 
 def _throttle(name: str, doc: str, *, has_effect: bool = False) -> tuple[Key, str]:

@@ -4,9 +4,9 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
+from .keys import integer as _int
 from .keys import invalid
-from .kinds import integer as _int
-from .kinds import several as _list
+from .keys import several as _list
 
 VOTERS_KEY = "controller.quorum.voters"
 BOOTSTRAP_KEY = "controller.quorum.bootstrap.servers"

@@ -7,9 +7,9 @@ from typing import Annotated
 import msgspec
 
 from .keys import Key, Kind
-from .kinds import boolean as _boolean
-from .kinds import integer as _int
-from .kinds import long as _long
+from .keys import boolean as _boolean
+from .keys import integer as _int
+from .keys import long as _long
 
 RESPONSE_BYTES_MAX = 2 << 20
 """The most that a follower requests in one response; a larger setting counts as this. A response is appended

@@ -11,10 +11,10 @@ from typing import Annotated, Final, Protocol
 import msgspec
 
 from .keys import Key, Kind, Update
-from .kinds import integer as _int
-from .kinds import long as _long
-from .kinds import several as _list
-from .kinds import text as _text
+from .keys import integer as _int
+from .keys import long as _long
+from .keys import several as _list
+from .keys import text as _text
 from .listeners import LISTENER_PREFIX, Listener, parse_protocol_map
 
 _OF_LISTENERS: Final = ("sasl.", "ssl.", "connections.max.reauth.ms")

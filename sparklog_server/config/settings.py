@@ -14,29 +14,53 @@ import msgspec
 from sparklog.errors import SettingsError
 
 from .access_settings import AccessSettings, check_access
-from .cleaner_settings import CleanerSettings
+from .checks import validate_values
 from .connection_settings import ConnectionSettings
 from .group_settings import GroupDefaults
 from .http_settings import HttpSettings, LineSettings, TelemetrySettings, collector_of, http_listener_of
-from .internal_topic_settings import InternalTopicSettings
 from .keys import Key, Kind, Update, fields_of
-from .kinds import boolean as _boolean
-from .kinds import integer as _int
-from .kinds import long as _long
-from .kinds import several as _list
-from .kinds import text as _text
+from .keys import boolean as _boolean
+from .keys import integer as _int
+from .keys import long as _long
+from .keys import several as _list
+from .keys import text as _text
 from .listeners import DEFAULT_PROTOCOL_MAP, Listener, derive_endpoints, with_ports
-from .metadata_log_settings import MetadataLogSettings
+from .log_settings import CleanerSettings, InternalTopicSettings, MetadataLogSettings
 from .quorum_settings import QuorumSettings
-from .quota_settings import QuotaSettings
 from .replica_settings import ElectionSettings, ReplicaSettings
 from .roles import check_roles, is_alone
 from .sasl_settings import SaslSettings, key_of_listener
-from .synonyms import key_of_synonym, topic_defaults_of
 from .tls_settings import PROTOCOL_KEY, TlsSettings, check_tls, listener_texts
-from .together import check_together
-from .topic_settings import TopicSettings, nearest, topic_keys_of_broker
+from .topic_settings import TopicSettings, key_of_synonym, nearest, topic_defaults_of, topic_keys_of_broker
 from .transaction_settings import TransactionDefaults
+
+
+class QuotaSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The windows over which quotas are measured."""
+
+    quota_window_num: Annotated[
+        int, _int("quota.window.num", "The number of samples kept for client quotas.", 1)
+    ] = 11
+    quota_window_size_seconds: Annotated[
+        int, _int("quota.window.size.seconds", "The length of one sample of client quotas.", 1)
+    ] = 1
+    controller_quota_window_num: Annotated[
+        int,
+        _int(
+            "controller.quota.window.num",
+            "The number of samples kept for controller mutation quotas.",
+            1,
+        ),
+    ] = 11
+    controller_quota_window_size_seconds: Annotated[
+        int,
+        _int(
+            "controller.quota.window.size.seconds",
+            "The length of one sample of controller mutation quotas.",
+            1,
+        ),
+    ] = 1
+
 
 __all__ = ["BrokerSettings", "Listener", "TopicSettings", "broker_keys"]
 
@@ -469,7 +493,7 @@ def _connected(settings: BrokerSettings, *, is_insecure_allowed: bool) -> Broker
         inter_broker_name=settings.inter_broker_listener_name_given or named_by_protocol,
         is_broker="broker" in settings.process_roles,
     )
-    check_together(settings)
+    validate_values(settings)
     check_access(settings.access)
     collector_of(settings.telemetry)
     http = http_listener_of(settings.http, endpoints.listeners, is_insecure_allowed=is_insecure_allowed)
@@ -485,7 +509,7 @@ def _connected(settings: BrokerSettings, *, is_insecure_allowed: bool) -> Broker
     check_roles(connected)
     check_tls(connected)
     if not is_insecure_allowed and not all(one.is_loopback for one in connected.listeners):
-        from .exposure import check_exposure
+        from .checks import check_exposure
 
         check_exposure(connected)
     return connected

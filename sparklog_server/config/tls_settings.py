@@ -13,9 +13,9 @@ import msgspec
 from sparklog.errors import SettingsError
 
 from .keys import Key, Kind, Update, Value, fields_of
-from .kinds import boolean as _boolean
-from .kinds import long as _long
-from .kinds import several as _list
+from .keys import boolean as _boolean
+from .keys import long as _long
+from .keys import several as _list
 from .listeners import LISTENER_PREFIX, PROTOCOLS, Listener, is_encrypted
 
 if TYPE_CHECKING:

@@ -9,13 +9,56 @@ import msgspec
 
 from sparklog.errors import SettingsError
 
-from .keys import LONG_MAX, Key, Kind, Synonym, Update, fields_of, invalid
-from .topic_kinds import boolean as _boolean
-from .topic_kinds import choice as _choice
-from .topic_kinds import integer as _int
-from .topic_kinds import later as _later
-from .topic_kinds import long as _long
-from .topic_kinds import throttled as _throttled
+from .keys import LONG_MAX, Key, Kind, Synonym, Update, Value, fields_of, invalid
+
+
+def _boolean(name: str, broker_name: str, doc: str) -> Key:
+    return Key(name, Kind.BOOLEAN, doc, update=Update.CLUSTER_WIDE, synonyms=_same(broker_name, Kind.BOOLEAN))
+
+
+def _int(
+    name: str,
+    broker_name: str,
+    doc: str,
+    at_least: float,
+    at_most: float | None = None,
+    also: int | None = None,
+) -> Key:
+    return Key(
+        name,
+        Kind.INT,
+        doc,
+        at_least,
+        at_most,
+        also,
+        update=Update.CLUSTER_WIDE,
+        synonyms=_same(broker_name, Kind.INT),
+    )
+
+
+def _long(name: str, broker: str | tuple[Synonym, ...], doc: str, at_least: float | None = None) -> Key:
+    synonyms = _same(broker, Kind.LONG) if isinstance(broker, str) else broker
+    return Key(name, Kind.LONG, doc, at_least, update=Update.CLUSTER_WIDE, synonyms=synonyms)
+
+
+def _choice(name: str, broker_name: str, doc: str, choices: tuple[str, ...], kind: Kind = Kind.STRING) -> Key:
+    return Key(
+        name, kind, doc, choices=choices, update=Update.CLUSTER_WIDE, synonyms=_same(broker_name, kind)
+    )
+
+
+def _throttled(name: str, doc: str) -> Key:
+    return Key(name, Kind.LIST, doc, are_entries_free=True)
+
+
+def _later(key: Key) -> Key:
+    """A key without effect yet: it is checked, and setting it in a broker's file causes a warning."""
+    return msgspec.structs.replace(key, has_effect=False)
+
+
+def _same(broker_name: str, kind: Kind) -> tuple[Synonym, ...]:
+    return (Synonym(broker_name, kind),) if broker_name else ()
+
 
 _MINUTE_MS = 60_000
 _HOUR_MS = 3_600_000
@@ -388,7 +431,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
             if text is not None:
                 changes[known[0]] = known[1].parse(text)
         settings = msgspec.structs.replace(defaults, **changes) if changes else defaults
-        _check_together(settings)
+        _validate_values(settings)
         return settings
 
     @staticmethod
@@ -457,7 +500,7 @@ def nearest(name: str, known: Mapping[str, object]) -> str:
     return f", did you mean {matches[0]}?" if matches else ""
 
 
-def _check_together(settings: TopicSettings) -> None:
+def _validate_values(settings: TopicSettings) -> None:
     """The rules that bind two keys of one topic (LogConfig.validateValues)."""
     if settings.min_compaction_lag_ms > settings.max_compaction_lag_ms:
         raise SettingsError(
@@ -477,3 +520,37 @@ def _check_together(settings: TopicSettings) -> None:
             "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote "
             "log storage."
         )
+
+
+def key_of_synonym(name: str) -> Key:
+    """The definition of a broker key that supplies the default of a topic key."""
+    _, key, synonym = topic_keys_of_broker()[name]
+    at_least, at_most = (key.at_least, key.at_most) if synonym.factor == 1 else (synonym.at_least, None)
+    # In Kafka, only the first of several synonyms can be changed while the broker runs.
+    update = Update.CLUSTER_WIDE if synonym is key.synonyms[0] else Update.READ_ONLY
+    return Key(
+        name,
+        synonym.kind,
+        key.doc,
+        at_least,
+        at_most,
+        also=key.also,
+        choices=key.choices,
+        update=update,
+        has_effect=key.has_effect,
+    )
+
+
+def topic_defaults_of(given: Mapping[str, str]) -> dict[str, Value]:
+    """Values by topic field for which a broker key is set; the first synonym wins, as in Kafka."""
+    found: dict[str, Value] = {}
+    for name, (field, _, synonym) in topic_keys_of_broker().items():
+        if name in given:
+            value = key_of_synonym(name).parse(given[name])
+            found.setdefault(field, _scaled(value, synonym.factor))
+    return found
+
+
+def _scaled(value: Value, factor: int) -> Value:
+    """Minutes or hours in ms; a negative value means no limit and stays -1."""
+    return value if factor == 1 or not isinstance(value, int) else -1 if value < 0 else value * factor

@@ -24,7 +24,6 @@ from sparklog_server.console.pages import (
     live,
     login,
     overview,
-    quorum,
     quotas,
     records,
     settings,
@@ -52,7 +51,7 @@ _PAGES: Final = (
         acls,
         settings,
     ),
-    *(quorum, login),
+    login,
 )
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "

@@ -13,10 +13,13 @@ this listener imports neither this nor h11.
 """
 
 import socket
+import sys
+import threading
 from base64 import b64decode
 from binascii import Error as NotBase64
 from collections.abc import Callable, Iterator
 from functools import partial
+from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 import h11
@@ -57,7 +60,11 @@ _FOR_OPERATORS: Final = (b"/stacks", b"/events")
 
 
 class HttpListener:
-    """Implements `http_connection.Site`."""
+    """Implements `http_connection.Site`.
+
+    One thing because it is where the loop, the broker and the pages meet: each parameter is a port that it
+    hands to one of them.
+    """
 
     def __init__(
         self,
@@ -237,7 +244,6 @@ class HttpListener:
         self._answer(connection, 200, "".join(f"{line}\n" for line in self._events()))
 
     def _stacks(self, connection: HttpConnection) -> None:
-        from sparklog_server.daemon.http_stacks import stacks  # asked for by a person, seldom
 
         self._answer(connection, 200, stacks())
 
@@ -317,3 +323,23 @@ def _credentials(header: bytes) -> tuple[str, bytes] | None:
         return (user.decode(), password) if colon else None
     except (NotBase64, UnicodeDecodeError):
         return None
+
+
+FRAMES_MAX: Final = 100
+THREADS_MAX: Final = 200
+
+
+def stacks() -> str:
+    """The stacks of all threads, innermost frame first. The one that asks is the loop, in this page."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    frames = list(sys._current_frames().items())[:THREADS_MAX]
+    return "\n".join(_told(names.get(ident, "?"), frame) for ident, frame in frames)
+
+
+def _told(name: str, innermost: FrameType) -> str:
+    lines = [f"thread {name!a}"]
+    frame: FrameType | None = innermost
+    while frame is not None and len(lines) <= FRAMES_MAX:
+        lines.append(f"  {frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_qualname}")
+        frame = frame.f_back
+    return "\n".join(lines) + "\n"

@@ -20,7 +20,6 @@ from sparklog.kernels import implementation
 from sparklog_server import metrics
 from sparklog_server.broker.metrics.report import BrokerReport
 from sparklog_server.broker.metrics.report_requests import WINDOW_US
-from sparklog_server.daemon.gil_waits import GilWaits
 from sparklog_server.daemon.http_connection import HttpConnection
 from sparklog_server.daemon.jobs import Jobs
 from sparklog_server.daemon.pump import Pump, read_clock
@@ -333,3 +332,22 @@ def _from_limits() -> dict[metrics.Metric, float]:
         metrics.PROCESS_OPEN_FDS: len(os.listdir("/proc/self/fd")),  # noqa: PTH208
         metrics.PROCESS_MAX_FDS: resource.getrlimit(resource.RLIMIT_NOFILE)[0],
     }
+
+
+SAMPLED_EVERY_S: Final = 0.1
+
+
+class GilWaits:
+    """`times` has the durations of the call; `after` runs something on the loop later."""
+
+    def __init__(self, descriptor: int, after: Callable[[float, Callable[[], None]], None]) -> None:
+        self.times = Histogram()
+        self._descriptor = descriptor
+        self._after = after
+
+    def sample(self) -> None:
+        """Time one call, and the next ones later."""
+        began_ns = time.perf_counter_ns()
+        os.fstat(self._descriptor)
+        self.times.add((time.perf_counter_ns() - began_ns) // 1000)
+        self._after(SAMPLED_EVERY_S, self.sample)

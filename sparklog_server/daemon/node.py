@@ -1,13 +1,14 @@
 """One node in this process, from its settings to its exit code. Importing this imports the broker."""
 
+import resource
+import sys
 from collections.abc import Sequence
 from functools import cache
 from time import perf_counter_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sparklog_server.broker.broker import Broker
 from sparklog_server.config.settings import BrokerSettings
-from sparklog_server.daemon.descriptors import raise_limit, shared
 from sparklog_server.daemon.linux import boot_id
 from sparklog_server.daemon.logs import TraceLog
 from sparklog_server.daemon.server import REFUSALS, Server, entropy, prepare_process
@@ -86,3 +87,31 @@ def _read_url(url: str) -> bytes:
 def refusal_text(error: Exception) -> str:
     """A refusal in words, with its remedy."""
     return error.with_remedy if isinstance(error, StorageError) else str(error)
+
+
+RESERVE: Final = 256
+_RESERVE_SHARE: Final = 4
+_UNLIMITED: Final = 1 << 20
+
+
+class Shares(NamedTuple):
+    """The most descriptors that segment files and connections may hold."""
+
+    files: int
+    connections: int
+
+
+def raise_limit() -> int:
+    """Raise the soft limit of descriptors to the hard one, and return it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard and sys.platform == "linux":
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        soft = hard
+    return _UNLIMITED if soft == resource.RLIM_INFINITY else soft
+
+
+def shared(limit: int, open_files_max: int) -> Shares:
+    """The shares of a process that may hold `limit` descriptors."""
+    reserve = min(RESERVE, limit // _RESERVE_SHARE)
+    files = max(1, min(open_files_max, (limit - reserve) // 2))
+    return Shares(files, max(1, limit - reserve - files))

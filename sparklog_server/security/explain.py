@@ -52,7 +52,10 @@ def explain(
     super_users: frozenset[str] = frozenset(),
     allows_without_rules: bool = False,
 ) -> Explanation:
-    """Explain the decision of an authorizer with these rules and settings."""
+    """Explain the decision of an authorizer with these rules and settings.
+
+    One thing because a decision has these inputs: the rules, the parts of the request, the settings.
+    """
     principals = frozenset((principal, WILDCARD_PRINCIPAL, *groups))
     if not super_users.isdisjoint((principal, *groups)):
         return Explanation(True, Reason.SUPER_USER)

@@ -14,7 +14,6 @@ HAS_ITS_OWN_REASON = {
     "consume.py": "it writes the bytes of records, escaped on a terminal",
     "sql.py": "it writes CSV, which quotes, and escapes on a terminal",
     "watching.py": "it is the terminal that others write to",
-    "reachable.py": "it escapes, and options.py imports it",
     "inspect.py": "it escapes each cell",
     "findings.py": "it escapes, and then adds colours",
     "status.py": "it escapes, and then adds colours",

@@ -12,7 +12,7 @@ from sparklog import Admin, Producer
 from sparklog.client.admin.admin import NewTopic
 from sparklog.client.admin.credentials import ScramUpsertion
 from sparklog.record.batch import build_batch
-from sparklog_server.cli.debug_heads import head_of
+from sparklog_server.cli.debug_bundle import head_of
 from sparklog_server.cli.debug_secrets import REMOVED, Scrubber, is_secret, without_secrets
 from tests.cli.conftest import Tell
 from tests.daemon.http_nodes import HttpNode, http_broker

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparklog_server.console.json_view import DEPTH_MAX, coloured, tree
+from sparklog_server.console.rendering import DEPTH_MAX, coloured, tree
 from tests.console.browser import Page
 
 

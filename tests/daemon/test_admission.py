@@ -15,8 +15,13 @@ import pytest
 from sparklog import Admin
 from sparklog.model import Micros
 from sparklog_server.config.listeners import Listener
-from sparklog_server.daemon.admission import ACCEPT_AGAIN_S, ACCEPTED_PER_TURN, Admission
-from sparklog_server.daemon.idle import SETTLING_US, IdleConnections
+from sparklog_server.daemon.admission import (
+    ACCEPT_AGAIN_S,
+    ACCEPTED_PER_TURN,
+    SETTLING_US,
+    Admission,
+    IdleConnections,
+)
 from tests.daemon.broker_process import (
     API_VERSIONS,
     BrokerProcess,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sparklog import Admin, Producer
-from sparklog_server.daemon.descriptors import shared
+from sparklog_server.daemon.node import shared
 from tests.daemon.broker_process import (
     API_VERSIONS,
     BrokerProcess,

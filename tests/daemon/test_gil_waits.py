@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from sparklog_server.daemon.gil_waits import SAMPLED_EVERY_S, GilWaits
+from sparklog_server.daemon.http_metrics import SAMPLED_EVERY_S, GilWaits
 
 
 def test_each_sample_is_one_duration_and_asks_for_the_next() -> None:

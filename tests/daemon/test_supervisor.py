@@ -14,8 +14,7 @@ from typing import IO
 
 import pytest
 
-from sparklog_server.daemon.restarts import FIRST_PAUSE_S, PAUSE_S_MAX, RAN_WELL_S, Restarts
-from sparklog_server.daemon.supervisor import NoPort, Ports
+from sparklog_server.daemon.supervisor import FIRST_PAUSE_S, PAUSE_S_MAX, RAN_WELL_S, NoPort, Ports, Restarts
 from tests.daemon.broker_process import PATIENCE_S, is_served, wait_until_gone
 
 COUNT = 3

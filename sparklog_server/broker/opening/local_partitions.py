@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from sparklog.model import Instant, NodeId, Uuid
 from sparklog_server.agenda import Agenda
 from sparklog_server.broker.dynamic_config import DynamicBrokerConfig, cleaning_limits, move_rate_max
+from sparklog_server.config.checks import is_cordoned
 from sparklog_server.config.settings import BrokerSettings
-from sparklog_server.config.together import is_cordoned
 from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import Disk
 from sparklog_server.log.directory.log_dir import LogDir

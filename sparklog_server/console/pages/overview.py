@@ -8,6 +8,7 @@ from starlette.responses import JSONResponse, Response
 
 from sparklog.client.admin.admin import Admin
 from sparklog.client.admin.cluster import Cluster as ClusterDescription
+from sparklog.client.admin.cluster import Feature, Quorum
 from sparklog.client.admin.storage import LogDir
 from sparklog.client.admin.topics import Topic
 from sparklog.errors import BrokerError
@@ -112,4 +113,21 @@ async def rates(ask: Ask) -> Response:
     )
 
 
-ROUTES = [get("/", overview), get("/rates", rates)]
+async def quorum(ask: Ask) -> Response:
+    """Voters, observers and features."""
+
+    def told(admin: Admin) -> tuple[Quorum, dict[str, Feature]]:
+        return admin.describe_quorum(), admin.describe_features()
+
+    described, features = await ask.admin(told)
+    leader = next((one for one in described.voters if one.node_id == described.leader), None)
+    return ask.page(
+        "quorum.html",
+        quorum=described,
+        end=None if leader is None else leader.log_end_offset,
+        endpoints={one.node_id: f"{one.host}:{one.port}" for one in described.endpoints},
+        features=list(features.values()),
+    )
+
+
+ROUTES = [get("/", overview), get("/rates", rates), get("/quorum", quorum)]

@@ -2,7 +2,9 @@
 
 import base64
 import binascii
-from collections.abc import Mapping
+import csv
+import io
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -16,9 +18,53 @@ from sparklog.model import TopicPartition
 from sparklog_server.console.ask import Ask, Refused, get, position_in, post
 from sparklog_server.console.browse import Found, Wanted, read
 from sparklog_server.console.filters import BadExpression, Filter
-from sparklog_server.console.record_files import as_csv, as_json_lines
 from sparklog_server.operations.inert_text import FORMS, Form, Shown, shown
+from sparklog_server.operations.json_records import RECORD_FIELDS, json_text
 from sparklog_server.operations.refused import OperationRefused
+
+_COLUMNS: Final = ("topic", "partition", "offset", "timestamp_ms", "key", "value", "headers")
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+
+
+def as_json_lines(records: Sequence[ConsumerRecord]) -> str:
+    """An object for each record, which `sparklog produce --from-json` reads."""
+    return "".join(json_text({name: getattr(record, name) for name in RECORD_FIELDS}) for record in records)
+
+
+def as_csv(records: Sequence[ConsumerRecord]) -> str:
+    """A row for each record, below one of names. Null is an empty field, bytes that are not UTF-8 are `0x`
+    and hexadecimal digits, headers are a list of JSON. An apostrophe stands before text that a spreadsheet
+    would take for a formula.
+    """
+    file = io.StringIO()
+    rows = csv.writer(file)
+    rows.writerow(_COLUMNS)
+    for one in records:
+        headers = json_text(one.headers).rstrip() if one.headers else ""
+        place = (one.topic, one.partition, one.offset, one.timestamp_ms)
+        rows.writerow((*place, _cell(one.key), _cell(one.value), headers))
+    return file.getvalue()
+
+
+def _cell(content: bytes | None) -> str:
+    if content is None:
+        return ""
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        return f"0x{content.hex()}"
+    return f"'{text}" if text.startswith(_FORMULA) and not _is_number(text) else text
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+# -- pages ---------------------------------------------------------------------------------------------------
 
 LIMIT: Final = 50
 LIMIT_MAX: Final = 500
