@@ -1,5 +1,5 @@
 """Checks across broker keys: values that are valid by themselves may contradict each other, or open an
-address to other machines without encryption, authentication or an authorizer. `roles` has those of the quorum.
+address to other machines without encryption, authentication or an authorizer. `roles` has the quorum's.
 """
 
 from collections.abc import Mapping

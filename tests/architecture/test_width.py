@@ -96,7 +96,7 @@ def wide(tree: ast.AST) -> dict[str, int]:
 
 def test_no_class_or_function_grows_wider_than_its_bound() -> None:
     offences = [
-        f"{module.name}: {name} has a width of {width}: divide it, or write `{OVERRULED_BY} …` in its docstring"
+        f"{module.name}: {name} has width {width}: divide it, or write `{OVERRULED_BY} …` in its docstring"
         for module in modules().values()
         for name, width in wide(module.tree).items()
         if width > WIDER.get(name, 0)
