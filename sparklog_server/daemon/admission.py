@@ -44,7 +44,7 @@ OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, 
 class Admission:
     """The listening sockets of a process. Connections are accepted only between `begin` and `end`.
 
-    One thing because an accept has one outcome, decided from all of these: accepted, delayed, refused, or
+    One class, because an accept has one outcome, decided from all of these: accepted, delayed, refused, or
     handed to a handshake.
     """
 

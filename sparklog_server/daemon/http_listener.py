@@ -62,7 +62,7 @@ _FOR_OPERATORS: Final = (b"/stacks", b"/events")
 class HttpListener:
     """Implements `http_connection.Site`.
 
-    One thing because it is where the loop, the broker and the pages meet: each parameter is a port that it
+    One class, because it is where the loop, the broker and the pages meet: each parameter is a port that it
     hands to one of them.
     """
 

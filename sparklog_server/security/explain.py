@@ -54,7 +54,7 @@ def explain(
 ) -> Explanation:
     """Explain the decision of an authorizer with these rules and settings.
 
-    One thing because a decision has these inputs: the rules, the parts of the request, the settings.
+    One function, because a decision has these inputs: the rules, the parts of the request, the settings.
     """
     principals = frozenset((principal, WILDCARD_PRINCIPAL, *groups))
     if not super_users.isdisjoint((principal, *groups)):

@@ -1,17 +1,19 @@
 """How wide a class or a function may be: a bound on public methods and on parameters.
 
-What is wider is divided, or its docstring says why it is one thing, in a sentence that begins `One thing
-because`. The parameters of a command are its options: they are not counted.
+What is wider is divided, or its docstring says why it is one, in a sentence that begins `One class, because`,
+`One class, as` (for a model in Kafka) or `One function, because`. The parameters of a command are its options:
+they are not counted.
 """
 
 import ast
+import re
 from collections.abc import Iterator
 
 from tests.architecture.source_tree import modules
 
 PUBLIC_METHODS_MAX = 25
 PARAMETERS_MAX = 8
-OVERRULED_BY = "One thing because"
+OVERRULED_BY = re.compile(r"\bOne (?:class|function), (?:because|as)\s")
 
 # What was wider when the bound came, by name, with its width. A width here may only shrink, and an entry goes
 # when its class or function is within the bound or says why it is one thing.
@@ -23,30 +25,19 @@ WIDER = {
     "ClassicGroup": 30,
     "ClassicMember.__init__": 9,
     "Context.__init__": 16,
-    "Partition": 27,
-    "Partition.__init__": 10,
-    "PartitionLog": 35,
     "PartitionLog.open": 13,
-    "Partitions.__init__": 18,
     "Quorum.open": 9,
-    "QuorumState": 27,
-    "QuorumState.__init__": 9,
-    "RaftNode": 29,
     "RaftNode.open": 16,
-    "ReplicaDirectory": 31,
-    "ReplicaDirectory.__init__": 10,
+    "ReplicaManager.__init__": 18,
     "ReplicaProducer.__init__": 9,
     "Segment": 27,
     "Transactor.__init__": 10,
-    "_append_all": 11,
-    "_check_in_job": 9,
     "_open_quorum": 9,
     "build_batch": 10,
     "change_of": 9,
     "filter_batches": 9,
     "read": 14,
     "read_columns": 9,
-    "recover": 11,
     "write_batches": 16,
 }
 
@@ -89,14 +80,14 @@ def wide(tree: ast.AST) -> dict[str, int]:
     for name, node, reason in definitions(tree):
         is_class = isinstance(node, ast.ClassDef)
         width = public_methods(node) if isinstance(node, ast.ClassDef) else parameters(node)
-        if width > (PUBLIC_METHODS_MAX if is_class else PARAMETERS_MAX) and OVERRULED_BY not in reason:
+        if width > (PUBLIC_METHODS_MAX if is_class else PARAMETERS_MAX) and not OVERRULED_BY.search(reason):
             found[name] = max(width, found.get(name, 0))
     return found
 
 
 def test_no_class_or_function_grows_wider_than_its_bound() -> None:
     offences = [
-        f"{module.name}: {name} has width {width}: divide it, or write `{OVERRULED_BY} …` in its docstring"
+        f"{module.name}: {name} has width {width}: divide it, or say `One class, because …` in its docstring"
         for module in modules().values()
         for name, width in wide(module.tree).items()
         if width > WIDER.get(name, 0)
@@ -120,5 +111,7 @@ def test_the_list_of_wider_ones_only_shrinks() -> None:
 def test_a_reason_overrules_the_bound() -> None:
     wide_function = "def f(a, b, c, d, e, f, g, h, i):\n    '''Join.{}'''"
     assert wide(ast.parse(wide_function.format(""))) == {"f": 9}
-    assert wide(ast.parse(wide_function.format(" One thing because each is a field of the header."))) == {}
+    assert (
+        wide(ast.parse(wide_function.format(" One function, because each is a field of the header."))) == {}
+    )
     assert wide(ast.parse("@group.command(name='x')\ndef f(a, b, c, d, e, f, g, h, i): pass")) == {}
