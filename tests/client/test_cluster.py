@@ -275,3 +275,10 @@ def test_the_cluster_can_tell_the_client_to_begin_anew() -> None:
     known.request(ms(1000))
     known.replied(MetadataResponse(error_code=129), ms(1000))
     assert [broker.host for broker in known.brokers.values()] == ["a", "b"]
+
+
+def test_any_node_but_the_known_brokers_has_left() -> None:
+    known = knowing()
+    assert not any(known.has_left(node) for node in known.brokers)
+    assert known.has_left(NodeId(0))
+    assert not cluster().has_left(NodeId(0)), "no broker is known yet"

@@ -206,7 +206,7 @@ def main() -> int:
         mutated(mutant, tree)
         mutant.runs[label] = pytest(tree, stages, options)
         print(mutant.number, mutant.module, mutant.function, *mutant.runs[label].values(), flush=True)
-        LIST.write_bytes(msgspec.json.format(msgspec.json.encode(mutants), indent=1))
+        LIST.write_bytes(msgspec.json.format(msgspec.json.encode(mutants), indent=1) + b"\n")
     return 0
 
 

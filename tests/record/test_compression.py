@@ -154,6 +154,13 @@ def test_lz4_of_many_blocks_is_read_whole(store_size: bool, block_checksum: bool
     assert decompress(Codec.LZ4, frame) == content
 
 
+def test_lz4_of_many_blocks_is_bounded_over_all_of_them() -> None:
+    frame = lz4.frame.compress(TEXT, block_linked=False, store_size=False, block_size=4)
+    assert decompress(Codec.LZ4, frame, len(TEXT)) == TEXT
+    with pytest.raises(DecodeError):
+        decompress(Codec.LZ4, frame, len(TEXT) - 1)
+
+
 def test_an_lz4_frame_that_lies_about_its_size_takes_no_memory_for_it() -> None:
     frame = bytearray(lz4.frame.compress(TEXT, block_linked=False, store_size=True))
     frame[6:14] = (1 << 50).to_bytes(8, "little")
