@@ -141,7 +141,8 @@ def test_a_run_repeats() -> None:
     [
         (NoAbortedList, {"aborted-read"}),
         (MarkerLost, {"lost"}),
-        (PrepareNotReplayed, {"hanging", "lost", "not-readable"}),  # it stays open
+        # It stays open. The tests of one broker's transactions plant the same fault, and find it sooner.
+        pytest.param(PrepareNotReplayed, {"hanging", "lost", "not-readable"}, marks=pytest.mark.long),
     ],
 )
 def test_a_transaction_that_is_not_whole_is_found(broker_class: type[Broker], rules: set[str]) -> None:
