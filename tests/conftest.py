@@ -48,7 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
     ):
         os.environ["TMPDIR"] = str(MEMORY_DISK)
         tempfile.tempdir = None  # read anew
-    if getattr(config.option, "numprocesses", None) and not config.option.keyword:
+    if getattr(config.option, "numprocesses", None) and config.option.markexpr == "not long":
         config.pluginmanager.register(DurationsOfFiles())
 
 

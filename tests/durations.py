@@ -27,7 +27,7 @@ def recorded() -> dict[str, float]:
 
 
 class DurationsOfFiles:
-    """A plugin of pytest that adds up the durations of a run and keeps those of files that ran whole."""
+    """A plugin of pytest that adds up the durations of a run, in which files run whole but for long tests."""
 
     def __init__(self) -> None:
         self._seconds: defaultdict[str, float] = defaultdict(float)
