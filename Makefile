@@ -3,7 +3,6 @@
 PYTHON ?= python3
 PY := .venv/bin/python
 WORKERS ?= 2
-INSTALLED := .venv/.installed
 KERNELS := .venv/.kernels
 KERNEL_SOURCES := $(wildcard sparklog/kernels/*.pyx sparklog/kernels/*.pxi sparklog/kernels/*.h)
 STANDIN_SOURCES := $(wildcard tests/spark/differential/java/org/apache/spark/kafka010/*.java)
@@ -13,8 +12,8 @@ COPY_JARS := mvn -q -B org.apache.maven.plugins:maven-dependency-plugin:3.6.1:co
 .PHONY: help setup jars node chromium prometheus demo notebooks test check test-long spark-versions lint bench fuzz docs wheels manylinux
 
 help:
-	@echo 'make setup      virtual environment, compiled kernels, JARs for demo and tests; quick when nothing changed'
-	@echo 'make demo       the main job on real flights: Spark, a topic, a stream, a Delta table; under two minutes'
+	@echo 'make setup      all that any of these needs; quick when nothing changed. Without it, each installs what it needs itself'
+	@echo 'make demo       a year of real flights through a broker to Python and Spark, while both ends are killed; a minute'
 	@echo 'make notebooks  run every notebook, and write them for Jupyter with what they showed into build/notebooks'
 	@echo 'make check      before a commit: lint and tests of what changed (BASE=commit: since that one), and a broker in use; under 100 s'
 	@echo 'make test       all tests but the long ones, in two processes (WORKERS=n for another number)'
@@ -27,42 +26,51 @@ help:
 	@echo 'make wheels     dist/: a wheel for machines like this one'
 	@echo 'make manylinux  dist/: a wheel for every x86-64 Linux with glibc 2.28 or newer, and the source distribution'
 
-setup: $(KERNELS) jars node chromium prometheus
+# A stamp for each purpose: an extra of pyproject.toml, installed into .venv. `dev` is all of them.
+PURPOSES := demo test docs dev
+TESTS_NEED := .venv/.test $(KERNELS) jars node chromium prometheus
+PIP := $(PY) -m pip install --disable-pip-version-check
+size = $$(du -sm .venv | cut -f1) MB in .venv
+
+setup: .venv/.dev $(KERNELS) jars node chromium prometheus
+
+.venv/.tools:
+	@$(PYTHON) -c 'import sys; v = "%d.%d" % sys.version_info[:2]; sys.exit(0 if sys.version_info >= (3, 11) else "sparklog needs Python 3.11 or newer, and $(PYTHON) is " + v + "; name another: make setup PYTHON=python3.12")'
+	@test -x $(PY) || $(PYTHON) -m venv .venv
+	@$(PIP) --quiet 'setuptools>=77' 'Cython>=3.1,<4'
+	@touch $@
+	@echo "make: an environment with the compiler of the kernels, $(size)"
 
 # Compat mode: an editable install by import hook would hide pyspark_sparklog from Spark, which looks for `pyspark_*` in directories.
 # A settled environment is not asked again; a changed pyproject.toml is.
-$(INSTALLED): pyproject.toml
-	@$(PYTHON) -c 'import sys; v = "%d.%d" % sys.version_info[:2]; sys.exit(0 if sys.version_info >= (3, 11) else "sparklog needs Python 3.11 or newer, and $(PYTHON) is " + v + "; name another: make setup PYTHON=python3.12")'
-	@test -x $(PY) || { echo 'make setup: new environment in .venv'; $(PYTHON) -m venv .venv; }
-	@echo 'make setup: installing sparklog and its development tools into .venv (a minute or two the first time)'
-	@mkdir -p build
-	@$(PY) -m pip install --quiet --disable-pip-version-check 'setuptools>=77' 'Cython>=3.1,<4'
-	@SPARKLOG_PURE=1 $(PY) -m pip install --quiet --disable-pip-version-check --no-build-isolation --config-settings editable_mode=compat --editable '.[dev]' 2>build/install.log || { cat build/install.log >&2; exit 1; }
-	@touch $@
+$(PURPOSES:%=.venv/.%): .venv/.%: pyproject.toml | .venv/.tools
+	@echo "make: installing sparklog[$*]$(if $(filter demo,$*),: pyspark is 490 MB of it and pyarrow 170 MB,, a minute or two the first time)"
+	@SPARKLOG_PURE=1 $(PIP) $(if $(filter demo,$*),,--quiet) --no-build-isolation --config-settings editable_mode=compat --editable '.[$*]'
+	@touch $@ $(if $(filter dev,$*),$(PURPOSES:%=.venv/.%))
+	@echo "make: installed sparklog[$*], $(size)"
 
-$(KERNELS): $(INSTALLED) setup.py $(KERNEL_SOURCES)
-	@echo 'make setup: building the kernels'
+$(KERNELS): setup.py $(KERNEL_SOURCES) | .venv/.tools
+	@echo 'make: building the kernels'
 	@mkdir -p build
-	@$(PY) setup.py -q build_ext --inplace >build/kernels.log 2>&1 || { cat build/kernels.log >&2; exit 1; }
-	@$(PY) -c 'from sparklog.kernels import NAMES, load; [load(name, "compiled") for name in (*NAMES, "json")]' 2>/dev/null \
-	 || echo 'make setup: no compiled kernels (build/kernels.log tells why); the reference kernels serve: same answers, slower' >&2
-	@$(PY) -m compileall -q sparklog sparklog_server
+	@$(PY) setup.py -q build_ext --inplace --parallel 2 >build/kernels.log 2>&1 || { cat build/kernels.log >&2; exit 1; }
 	@touch $@
+	@echo "make: built the kernels, $$(du -cm sparklog/kernels/*.so 2>/dev/null | tail -1 | cut -f1) MB"
+	@ls sparklog/kernels/*.so >/dev/null 2>&1 || echo 'make: no compiled kernels (build/kernels.log tells why); pure-Python kernels are used (slower)' >&2
 
-# Fetched once for each version named in a pom, tried again until it succeeds; without Maven or a network the demo writes Parquet and the tests that need Java are skipped.
+# Fetched once for each version named in a pom, tried again until it succeeds; without Maven or a network the tests and notebooks that need them are skipped.
 jars: .jars/.kafka .jars/.delta .jars/.spark-kafka-standin
 
 .jars/.kafka: tests/compatibility/kafka-tools-pom.xml
 	$(call fetch,$<,kafka,the tests against Kafka itself are skipped)
 
 .jars/.delta: conf/delta-pom.xml
-	$(call fetch,$<,delta,the demo writes Parquet in place of Delta)
+	$(call fetch,$<,delta,the tests and notebooks with Delta tables are skipped)
 
 .jars/.spark-kafka: tests/spark/differential/connector-pom.xml
 	$(call fetch,$<,spark-kafka,the tests against the Kafka connector of Spark are skipped)
 
 # Spark's connector links to a module for delegation tokens that not every registry has; three small classes stand in for it.
-.jars/.spark-kafka-standin: .jars/.spark-kafka $(STANDIN_SOURCES) | $(INSTALLED)
+.jars/.spark-kafka-standin: .jars/.spark-kafka $(STANDIN_SOURCES) | .venv/.test
 	@if [ ! -d .jars/spark-kafka ]; then :; \
 	 elif ! command -v javac >/dev/null; then echo "make setup: no javac: the tests against the Kafka connector of Spark are skipped" >&2; \
 	 else rm -rf build/standin && mkdir -p build/standin \
@@ -104,8 +112,10 @@ define fetch
  else echo 'make setup: could not fetch the JARs of $(1) (.jars/$(2).log tells why): $(3)' >&2; rm -rf .jars/$(2); fi
 endef
 
-demo: setup
-	@$(PY) -m examples.flights
+# The broker, its client and rich for the screen; pyspark and pyarrow for Spark. The table is Parquet, which Spark has by itself: Delta
+# would need JARs and Maven. The page draws its curves itself, and nothing needs pandas, so there is no matplotlib, pandas or numpy.
+demo: .venv/.demo $(KERNELS)
+	@.venv/bin/sparklog demo --output build/demo
 
 notebooks: setup
 	@$(PY) -m notebooks.tools --ipynb build/notebooks
@@ -113,16 +123,16 @@ notebooks: setup
 # Python keeps what it compiled, the tests included, even where the environment says otherwise: collecting them anew costs a minute of each run.
 test test-long check lint: export PYTHONDONTWRITEBYTECODE =
 
-test: setup
+test: $(TESTS_NEED)
 	@$(PY) -m pytest -n $(WORKERS) -m 'not long'
 
 # What a commit needs, quickly: see tests/check.py. BASE=commit compares with that one, instead of with main.
-check: setup
+check: $(TESTS_NEED)
 	@$(PY) -m tests.check $(if $(BASE),--base $(BASE))
 
 # With SEEDS=n: only n seeds of one simulation, of quorums (raft, the default), whole clusters or replication (replica), after those of
 # its last run, or from seed FROM on. build/simulation/WORLD.json has the tally of all runs.
-test-long: setup
+test-long: $(TESTS_NEED)
 ifndef SEEDS
 	@SPARKLOG_EXAMPLES=1 $(PY) -m pytest -n $(WORKERS) -m long
 	@SPARKLOG_EXAMPLES=10 $(PY) -m pytest -n $(WORKERS) -m 'hypothesis and not long' --timeout 1200
@@ -132,28 +142,28 @@ endif
 spark-versions: wheels
 	@$(PY) -m tests.spark.versions $(VERSIONS)
 
-lint: setup
+lint: .venv/.test $(KERNELS)
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy
 	@$(PY) -m pyright --warnings
 	@$(PY) -m pytest tests/architecture
 
-bench: setup
+bench: $(TESTS_NEED)
 	@$(PY) -m benchmarks $(BENCH)
 
-fuzz: setup
+fuzz: $(TESTS_NEED)
 	@SPARKLOG_EXAMPLES=$(or $(EXAMPLES),100) $(PY) -m pytest -m 'hypothesis and not long' --timeout 7200
 	@$(PY) -m tests.broker.fuzz --requests $(or $(REQUESTS),1000000)
 	@$(PY) -m tests.wire.fuzz $(if $(SECONDS),--seconds $(SECONDS))
 
-docs: setup
+docs: .venv/.docs $(KERNELS)
 	@$(PY) -m docs.generate
 	@$(PY) -m codespell_lib README.md CHANGELOG.md changelog.d docs
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build
 	@echo 'build/site/index.html'
 
-wheels: setup
+wheels: .venv/.tools
 	@rm -rf dist build/lib* build/bdist*
 	@$(PY) -m pip wheel --quiet --no-deps --no-build-isolation -w dist .
 	@ls -l dist

@@ -207,7 +207,7 @@ def _row(api: Api) -> str:
 
 def _clients() -> list[str]:
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text())
-    pins = (re.fullmatch(r"([\w-]+)(.*)", pin) for pin in project["project"]["optional-dependencies"]["dev"])
+    pins = (re.fullmatch(r"([\w-]+)(.*)", pin) for pin in project["project"]["optional-dependencies"]["test"])
     versions = {pin[1]: pin[2] for pin in pins if pin is not None}
     return [f"| {one.name} | {versions.get(one.version, one.version)} | {one.use} |" for one in CLIENTS]
 

@@ -187,6 +187,11 @@ COMMANDS: Final = {
         "log",
         "Verify and repair the files of a stopped broker.",
     ),
+    "demo": Place(
+        "demo",
+        "demo",
+        "Show a broker, a Python reader and Spark with a year of flights, which survive kill -9.",
+    ),
     "tutorial": Place(
         "tutorial",
         "tutorial",

@@ -35,7 +35,7 @@ SERVER_ROWS = (
     ({"raft"}, {"replica"}, {"log_tools"}),
     ({"controller"}, {"coordinator"}, {"security"}),
     ({"broker"},),
-    ({"daemon"}, {"simulation"}, {"operations"}),
+    ({"daemon"}, {"simulation"}, {"operations"}, {"demo"}),
     ({"cli"}, {"console"}),
 )
 ROW_OF_RAFT = 3
@@ -55,10 +55,10 @@ LOG_ROWS = (
 # The command `sparklog console` starts the console; no other module of the command line knows it.
 STARTS = {"sparklog_server.cli.console": "sparklog_server.console"}
 
-# The command line, the console and their common room use the client like any other (docs/decisions/0001):
-# they may take the blocking shells and the public names.
+# The command line, the console, their common room and the demo use the client like any other
+# (docs/decisions/0001): they may take the blocking shells and the public names.
 USERS_OF_THE_PUBLIC_FACE = {
-    *("sparklog_server.cli", "sparklog_server.console", "sparklog_server.operations"),
+    *("sparklog_server.cli", "sparklog_server.console", "sparklog_server.operations", "sparklog_server.demo"),
     "sparklog.testing",
 }
 
@@ -93,7 +93,7 @@ OUTSIDE_MODULES = {
 }
 MAY_TOUCH_THE_WORLD = {
     *("sparklog_server.daemon", "sparklog_server.simulation", "sparklog_server.cli"),
-    "sparklog_server.console",
+    *("sparklog_server.console", "sparklog_server.demo"),
     *("sparklog.local_broker", "sparklog.testing"),
     *("sparklog.client.transport.stream", "sparklog.client.transport.tls_stream"),
     *(
@@ -302,6 +302,7 @@ def test_only_the_spark_side_knows_spark_and_arrow() -> None:
             module.name,
             {
                 *("sparklog.spark", "pyspark_sparklog", "sparklog.arrow"),
+                "sparklog_server.demo.spark_job",
                 *("sparklog.column_types", "sparklog.record.arrow", "sparklog.client.tables"),
             },
         )
