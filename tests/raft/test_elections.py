@@ -12,7 +12,7 @@ from sparklog_server.raft.election_state import FILE_NAME, parse
 from sparklog_server.raft.peers import Purpose
 from sparklog_server.raft.requests import Myself
 from sparklog_server.raft.roles import LEGAL, Role
-from tests.raft.quorum_world import CLUSTER, Machine, QuorumWorld
+from tests.raft.quorum_world import CLUSTER, MS, Machine, QuorumWorld
 
 SEEDS = pytest.mark.parametrize("seed", range(20))
 STATE = f"/data/__cluster_metadata-0/{FILE_NAME}"
@@ -94,6 +94,18 @@ def test_a_paused_leader_is_replaced_within_three_and_a_half_seconds_and_then_fo
     assert leader.node is not None
     assert leader.node.role is Role.FOLLOWER
     world.settle()
+
+
+@SEEDS
+def test_a_pre_vote_without_answers_lasts_one_to_two_election_timeouts(seed: int) -> None:
+    world, leader = led(seed)
+    cut_off = others(world, leader)[0]
+    world.cut([cut_off.id], [other.id for other in others(world, cut_off)])
+    node = cut_off.node
+    assert node is not None
+    world.run_until(lambda: node.role is Role.PROSPECTIVE)
+    lasted_ms = world.run_until(lambda: node.role is not Role.PROSPECTIVE)
+    assert 1 <= lasted_ms * MS / world.config.election_timeout_us <= 2
 
 
 @SEEDS
