@@ -199,6 +199,20 @@ def test_a_directory_that_fails_is_told() -> None:
     assert "kafka_server_brokertopicmetrics_bytesrejected_total" in found.samples
 
 
+def test_the_bytes_of_a_refused_batch_are_counted() -> None:
+    world = World(1)
+    world.node.start()
+    world.settle()
+    client = world.node.connect()
+    world.create(client, "t")
+    damaged = bytearray(world.batch(b"x"))
+    damaged[-1] ^= 1
+    client.send(produce("t", bytes(damaged), acks=ACKS_ALL), PRODUCE_BY_NAME, ProduceResponse)
+    found = Reports(world.node).scrape(world.node)
+    rejected = found.value("kafka_server_brokertopicmetrics_bytesrejected_total", topic="t")
+    assert rejected == len(damaged)
+
+
 def clock_of(world: World) -> Iterator[int]:
     """Every reading of the clock is 40 us after the one before."""
     late_us = 0

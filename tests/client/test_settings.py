@@ -129,3 +129,9 @@ def test_a_transactional_id_needs_what_transactions_rest_on() -> None:
 )
 def test_an_address_without_a_port_has_the_port_of_kafka(server: str, address: tuple[str, int]) -> None:
     assert address_of(server) == address
+
+
+def test_the_level_of_another_codec_does_not_count() -> None:
+    of_gzip = ClientSettings(compression_type="gzip", compression_lz4_level=12)
+    of_zstd = ClientSettings(compression_type="zstd", compression_lz4_level=12, compression_zstd_level=5)
+    assert (of_gzip.compression_level, of_zstd.compression_level) == (None, 5)
