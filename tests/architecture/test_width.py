@@ -1,8 +1,8 @@
 """How wide a class or a function may be: a bound on public methods and on parameters.
 
 What is wider is divided, or its docstring says why it is one, in a sentence that begins `One class, because`,
-`One class, as` (for a model in Kafka) or `One function, because`. The parameters of a command are its options:
-they are not counted.
+`One class, as` (for a model in Kafka) or `One function, because`. The parameters of a command are its
+options: they are not counted.
 """
 
 import ast
@@ -87,7 +87,7 @@ def wide(tree: ast.AST) -> dict[str, int]:
 
 def test_no_class_or_function_grows_wider_than_its_bound() -> None:
     offences = [
-        f"{module.name}: {name} has width {width}: divide it, or say `One class, because …` in its docstring"
+        f"{module.name}: {name} is {width} wide: divide it, or say `One class, because …` in the docstring"
         for module in modules().values()
         for name, width in wide(module.tree).items()
         if width > WIDER.get(name, 0)
