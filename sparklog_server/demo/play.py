@@ -1,12 +1,13 @@
 """The acts of the demo, in their order."""
 
+import logging
 import shutil
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +16,7 @@ from rich.table import Table
 
 from sparklog import Admin
 from sparklog_server.demo import writer
+from sparklog_server.demo.broker import LOG as BROKER_LOG
 from sparklog_server.demo.broker import Broker, DemoFailed
 from sparklog_server.demo.flights import AIRPORTS, COUNT, PARTITIONS, TOPIC, Totals, by_airport
 from sparklog_server.demo.page import Kill, Story, write_page
@@ -23,10 +25,14 @@ from sparklog_server.demo.spark import LOG as SPARK_LOG
 from sparklog_server.demo.spark import Batch, Event, Ready, Spark, what_is_missing
 from sparklog_server.demo.watch import Watch, behind_s
 
-FLIGHTS_PER_S: Final = 8_000
-"""The year passes in three quarters of a minute: longer than Spark takes to start and to catch up."""
+FLIGHTS_PER_S: Final = 7_000
+"""The year passes in 48 s: longer than Spark takes to start and to catch up."""
 PAGE: Final = "flights.html"
-OUTPUTS: Final = ("data", "table", "checkpoint", "warehouse", "broker.log", SPARK_LOG, PAGE)
+CLIENTS_LOG: Final = "clients.log"
+OUTPUTS: Final = (
+    *("data", "table", "checkpoint", "warehouse", PAGE),
+    *(BROKER_LOG, writer.LOG, CLIENTS_LOG, SPARK_LOG),
+)
 """All that the demo writes into its directory; a run removes what an earlier one left."""
 WRITER_KILLED_AT, BROKER_KILLED_AT = 0.15, 0.75
 """The fractions of the flights that the log has then. The broker is killed sooner if Spark has caught up."""
@@ -177,7 +183,7 @@ class Play:
         return _written(watch) >= self._limit * BROKER_KILLED_AT
 
     def _start_writer(self, broker: Broker) -> None:
-        self._writer = writer.start(broker.address, self._limit, self._flights_per_s)
+        self._writer = writer.start(broker.address, self._limit, self._flights_per_s, self._output)
         self._is_writer_wanted = True
 
     def _has_written(self) -> bool:
@@ -188,7 +194,7 @@ class Play:
         until_s = time.monotonic() + WAIT_S_MAX
         while not is_there():
             if self._writer is not None and self._is_writer_wanted and self._writer.poll() not in (None, 0):
-                raise DemoFailed(f"the writer ended with {self._writer.returncode}")
+                raise DemoFailed(f"the writer failed: see {self._output / writer.LOG}")
             if self._spark is not None and self._spark.has_ended:
                 raise DemoFailed(f"Spark failed: see {self._output / SPARK_LOG}")
             if time.monotonic() > until_s:
@@ -241,7 +247,8 @@ def play(
         else:
             path.unlink(missing_ok=True)
     console.rule("[bold]sparklog: a year of flights through a broker, Python and Spark")
-    Play(output, console, limit=limit, flights_per_s=flights_per_s).run(with_spark=with_spark)
+    with _log_of_clients(output / CLIENTS_LOG):
+        Play(output, console, limit=limit, flights_per_s=flights_per_s).run(with_spark=with_spark)
     page = (output / PAGE).resolve()
     console.print(f"[dim]•[/] [bold]done in {time.monotonic() - began_s:.0f} s[/]", highlight=False)
     for line in (
@@ -249,6 +256,20 @@ def play(
         f"{Path(sys.argv[0]).name} start --data-dir {output / 'data'}   the same broker, with all records",
     ):
         console.print(f"  {line}", highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def _log_of_clients(path: Path) -> Iterator[None]:
+    """Have the clients of this process write to a file: on the screen they would be in the way."""
+    logger, handler = logging.getLogger("sparklog.client"), logging.FileHandler(path)
+    logger.addHandler(handler)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.propagate = True
+        logger.removeHandler(handler)
+        handler.close()
 
 
 def check(counted: dict[str, tuple[int, int]], expected: int, totals: Totals, seen: Totals) -> None:

@@ -19,7 +19,7 @@ import sparklog
 from sparklog_server.demo.flights import TOPIC, Total
 from sparklog_server.demo.spark import GROUP, Batch, Event, Hour, Ready, Table
 
-OFFSETS_MAX: Final = 20_000
+OFFSETS_MAX: Final = 25_000
 """Of a micro-batch: the backlog from the time of the start takes several."""
 SCHEMA: Final = "id INT, hour TIMESTAMP, airport STRING, carrier STRING, delay INT"
 ASKED_EVERY_S: Final = 0.1
@@ -30,6 +30,7 @@ def main(servers: str, output: Path) -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     settings: dict[str, bool | float | int | str | None] = {
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(output / "warehouse"),

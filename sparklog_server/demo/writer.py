@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -17,6 +18,7 @@ from sparklog import Admin, Consumer, Producer, TopicPartition
 from sparklog_server.demo.flights import PARTITIONS, TOPIC, days
 
 PROGRESS: Final = "flights-progress"
+LOG: Final = "writer.log"
 TRANSACTIONAL_ID: Final = "flights-writer"
 _LATEST: Final = -1
 
@@ -56,8 +58,8 @@ def next_flight(servers: str) -> int:
     return number
 
 
-def start(servers: str, limit: int, flights_per_s: float) -> subprocess.Popen[bytes]:
-    """A writer as a process."""
+def start(servers: str, limit: int, flights_per_s: float, output: Path) -> subprocess.Popen[bytes]:
+    """A writer as a process, which logs to a file of the directory."""
     command = (
         sys.executable,
         "-P",
@@ -67,7 +69,8 @@ def start(servers: str, limit: int, flights_per_s: float) -> subprocess.Popen[by
         str(limit),
         str(flights_per_s),
     )
-    return subprocess.Popen(command)
+    with (output / LOG).open("ab") as log:
+        return subprocess.Popen(command, stderr=log)
 
 
 def stopped_in_transaction(writer: subprocess.Popen[bytes], admin: Admin) -> int:

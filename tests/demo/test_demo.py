@@ -43,7 +43,7 @@ def test_a_writer_that_fails_ends_the_demo(tmp_path: Path, monkeypatch: pytest.M
         return subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
 
     monkeypatch.setattr(writer, "start", ended)
-    with pytest.raises(DemoFailed, match="the writer ended with 3"):
+    with pytest.raises(DemoFailed, match="the writer failed: see"):
         demo.play(tmp_path, Console(file=io.StringIO()), with_spark=False, limit=100)
 
 
