@@ -95,7 +95,7 @@ def pytest(tree: Path, stages: Iterable[list[str]], options: list[str]) -> Run:
                 stderr=output,
             )
             try:
-                if child.wait(LIMIT_S) not in (0, 5):
+                if child.wait(LIMIT_S) not in (0, 4, 5):  # 4, 5: no such test, none selected
                     output.seek(0)
                     text = output.read()
                     failed = _FAILED.search(text)
