@@ -21,7 +21,7 @@ from sparklog_server.broker.cluster.broker_lifecycle import BrokerLifecycle
 from sparklog_server.broker.context import CertificatesRefusal, Context
 from sparklog_server.broker.coordinators.coordinator_requests import settle
 from sparklog_server.broker.coordinators.marker_channels import marker_writer
-from sparklog_server.broker.coordinators.transaction_coordinator import TransactionCoordinator
+from sparklog_server.broker.coordinators.transaction_coordinator_service import TransactionCoordinator
 from sparklog_server.broker.dispatch import HANDLERS, newest_served
 from sparklog_server.broker.opening.directories import close_without_logs
 from sparklog_server.broker.opening.local_partitions import follow

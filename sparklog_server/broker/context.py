@@ -14,7 +14,7 @@ from sparklog_server.broker.cluster.active_controller import Decided
 from sparklog_server.broker.cluster.links import Address, Links
 from sparklog_server.broker.cluster.quorum import Quorum
 from sparklog_server.broker.coordinators.coordinator_shards import CoordinatorShards
-from sparklog_server.broker.coordinators.transaction_coordinator import TransactionCoordinator
+from sparklog_server.broker.coordinators.transaction_coordinator_service import TransactionCoordinator
 from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
 from sparklog_server.broker.memory import ReplyMemory, RequestMemory
 from sparklog_server.broker.request_jobs import RequestJobs

@@ -27,7 +27,7 @@ from sparklog_server.metadata.records import (
 )
 from sparklog_server.outcome import Outcome, Refused
 
-from .broker_changes import (
+from .broker_fencing import (
     broker_left,
     broker_restarted,
     broker_returned,

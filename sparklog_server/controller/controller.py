@@ -36,7 +36,7 @@ from sparklog_server.metadata.records import (
 )
 from sparklog_server.outcome import Outcome, Refused
 
-from .broker_changes import leaderless_elected
+from .broker_fencing import leaderless_elected
 from .brokers import Brokers
 from .configs import CreatedConfigs, layers_in
 from .min_isr import with_cluster_level
@@ -299,7 +299,7 @@ class Controller:
             self._brokers.check_epoch(self.pending, request.broker_id, request.broker_epoch)
         except Refused as refusal:
             return Outcome((), AlterPartitionResponse(error_code=refusal.code))
-        from .in_sync import alter_partition  # as in `decide`
+        from .alter_partition import alter_partition  # as in `decide`
 
         return alter_partition(self.pending, request, self._settings_for)
 

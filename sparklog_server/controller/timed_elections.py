@@ -25,7 +25,7 @@ from sparklog_server.metadata.records import (
     PartitionChangeRecord,
 )
 
-from .broker_changes import leaderless_elected, partitions_where
+from .broker_fencing import leaderless_elected, partitions_where
 from .elections import Election, SettingsFor, acceptable, change_of
 
 ELECTIONS_MAX: Final = 1000

@@ -15,8 +15,8 @@ from sparklog.record.batch import HEADER_SIZE, BatchBuilder, record_size_max
 from sparklog.record.control import ControlType, Marker
 from sparklog_server.coordinator.command import Token
 
-from .home import ShardPartition
 from .loader import CoordinatorLoader
+from .partition_writer import ShardPartition
 from .shard import Answer, Decision, InTransaction, Shard
 from .timers import Timer
 

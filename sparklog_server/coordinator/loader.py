@@ -6,8 +6,8 @@ from sparklog.effects import FileSlice
 from sparklog.model import Instant, Offset
 from sparklog_server.metadata.entries import TopicImage
 
-from .home import ShardPartition
 from .load_window import WINDOW_BYTES, Step, Window
+from .partition_writer import ShardPartition
 
 
 class CoordinatorLoader:

@@ -34,9 +34,9 @@ from sparklog_server.outcome import Refused
 
 from .active_shard import ActiveShard, LogMoved
 from .command import Command, Token
-from .home import ShardPartition
 from .load_window import Decided, Window, read_window
 from .loader import CoordinatorLoader
+from .partition_writer import ShardPartition
 from .shard import Answer, Decision, Shard
 from .timers import Timers
 

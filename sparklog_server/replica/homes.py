@@ -3,7 +3,7 @@ space.
 
 A crash during a move between directories may leave two logs of a replica, or a log and a copy with more
 records. The one with more records is used, and if both have the same, the one in the directory that the
-controller assigned; see `log/futures`. The other is removed.
+controller assigned; see `log/directory/future_log`. The other is removed.
 """
 
 from collections.abc import Callable, Mapping, Set, Sized

@@ -1,4 +1,8 @@
-"""Every partition of this node, over all its log directories, updated from the metadata image."""
+"""Every partition of this node, over all its log directories, updated from the metadata image.
+
+Kafka's ReplicaManager without its requests: appendRecords is `broker/handlers/produce.py`, fetchMessages
+`broker/handlers/fetch.py`, and both go to `Partition`.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial

@@ -17,8 +17,8 @@ from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest
 from sparklog.wire.schema import Message
 from sparklog_server.config.topic_settings import TopicSettings
+from sparklog_server.controller.alter_partition import alter_partition
 from sparklog_server.controller.brokers import Brokers, fencing
-from sparklog_server.controller.in_sync import alter_partition
 from sparklog_server.controller.sessions import Sessions
 from sparklog_server.metadata.entries import BrokerImage
 from sparklog_server.metadata.features import ELR_VERSION, INITIAL

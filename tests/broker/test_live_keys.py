@@ -4,7 +4,7 @@ import pytest
 
 from sparklog.model import Offset
 from sparklog.wire.schema import Message
-from sparklog_server.broker.coordinators.group_coordinator import group_settings_of
+from sparklog_server.broker.coordinators.group_coordinator_service import group_settings_of
 from sparklog_server.broker.dynamic_config import DynamicBrokerConfig, cleaning_limits
 from sparklog_server.config.keys import Key, Kind, Update, text_of
 from sparklog_server.config.layers import default_of

@@ -4,7 +4,7 @@ a time.
 
 from sparklog.model import Instant, Micros, Millis, ProducerEpoch, ProducerId
 from sparklog_server.agenda import Agenda
-from sparklog_server.broker.coordinators.transaction_coordinator import TransactionCoordinator
+from sparklog_server.broker.coordinators.transaction_coordinator_service import TransactionCoordinator
 from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.continuations import Continuations

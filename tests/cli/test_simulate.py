@@ -6,7 +6,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from sparklog_server.broker.coordinators.transaction_coordinator import ProducerIds
+from sparklog_server.broker.coordinators.transaction_coordinator_service import ProducerIds
 from sparklog_server.cli.simulate import simulate
 from sparklog_server.simulation.scenario import read
 

@@ -10,7 +10,7 @@ import pytest
 from sparklog.wire.schema import Message
 from sparklog_server.broker.broker import Broker
 from sparklog_server.broker.coordinators.marker_channels import marker_writer
-from sparklog_server.broker.coordinators.transaction_coordinator import nobody_writes
+from sparklog_server.broker.coordinators.transaction_coordinator_service import nobody_writes
 from tests.broker.participants import SETTINGS
 from tests.broker.world import World
 from tests.compatibility.transaction_cells import (

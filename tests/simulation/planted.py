@@ -33,7 +33,7 @@ from sparklog.wire.schema import Message
 from sparklog_server.broker.broker import Broker
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.coordinators.coordinator_requests import ask_shard
-from sparklog_server.broker.coordinators.transaction_coordinator import (
+from sparklog_server.broker.coordinators.transaction_coordinator_service import (
     MarkersDone,
     TransactionCoordinator,
     WriteMarkers,

@@ -20,7 +20,7 @@ from sparklog.wire.messages.fetch import EpochEndOffset as DivergingEpoch
 from sparklog.wire.messages.fetch import FetchPartition, PartitionData
 from sparklog_server.broker.cluster.replication import Replication
 from sparklog_server.broker.handlers import fetch, near_replica, offsets, replica_fetch
-from sparklog_server.controller import broker_changes, brokers, in_sync
+from sparklog_server.controller import alter_partition, broker_fencing, brokers
 from sparklog_server.coordinator.active_shard import ActiveShard
 from sparklog_server.coordinator.runtime import CoordinatorRuntime
 from sparklog_server.log.partition_log import OffsetOutOfRange, PartitionLog
@@ -211,7 +211,7 @@ def end_without_epoch() -> Planted:
 def fenced_joins() -> Planted:
     with (
         patch.object(InSyncRules, "is_eligible", lambda *_: True),
-        patch.object(in_sync, "_is_eligible", lambda *_: True),
+        patch.object(alter_partition, "_is_eligible", lambda *_: True),
     ):
         yield
 
@@ -227,7 +227,7 @@ def any_incarnation_joins() -> Planted:
         return broker is not None and broker.is_active
 
     with (
-        patch.object(in_sync, "_is_eligible", is_eligible),
+        patch.object(alter_partition, "_is_eligible", is_eligible),
         patch.object(InSyncRules, "is_eligible", may_join),
     ):
         yield
@@ -304,8 +304,8 @@ def unclean_is_clean() -> Planted:
 @mutation("22 a fenced replica is elected (KAFKA-19522)")
 def fenced_elected() -> Planted:
     with (
-        patch.object(broker_changes, "acceptable", lambda *_, **__: lambda _: True),
-        patch.object(in_sync, "acceptable", lambda *_, **__: lambda _: True),
+        patch.object(broker_fencing, "acceptable", lambda *_, **__: lambda _: True),
+        patch.object(alter_partition, "acceptable", lambda *_, **__: lambda _: True),
     ):
         yield
 
@@ -342,7 +342,7 @@ def one_fetch_behind() -> Planted:
 
 @mutation("47 the partition epoch of AlterPartition is ignored (KIP-497)", "tests/controller/test_stories.py")
 def any_partition_epoch() -> Planted:
-    original = in_sync._refusal
+    original = alter_partition._refusal
 
     def refusal(
         image: MetadataImage,
@@ -353,7 +353,7 @@ def any_partition_epoch() -> Planted:
         asked.partition_epoch = partition.partition_epoch
         return original(image, leader, partition, asked)
 
-    with patch.object(in_sync, "_refusal", refusal):
+    with patch.object(alter_partition, "_refusal", refusal):
         yield
 
 

@@ -10,7 +10,7 @@ import msgspec
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, NodeId, TopicPartition
 from sparklog_server.broker.context import Context
-from sparklog_server.broker.coordinators.transaction_coordinator import MarkersDone, WriteMarkers
+from sparklog_server.broker.coordinators.transaction_coordinator_service import MarkersDone, WriteMarkers
 from sparklog_server.coordinator.txn.events import MarkersDue
 from sparklog_server.metadata.entries import NO_NODE
 

@@ -28,7 +28,7 @@ from sparklog.wire.schema import Message
 from sparklog_server.broker.access.authorization import CLUSTER_NAME, Operation, Resource
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.coordinators.coordinator_requests import Refusal, ask_shard, gather
-from sparklog_server.broker.coordinators.transaction_coordinator import is_there
+from sparklog_server.broker.coordinators.transaction_coordinator_service import is_there
 from sparklog_server.broker.handlers.coordinators import make_topic
 from sparklog_server.broker.handlers.patterns import with_pattern
 from sparklog_server.broker.session import Answer, AnsweredInSteps, Call, InSteps, Parked

@@ -10,9 +10,9 @@ from sparklog_server.broker.access.authorization import Authorization
 from sparklog_server.broker.cluster.links import Links
 from sparklog_server.broker.cluster.quorum import Quorum
 from sparklog_server.broker.coordinators.coordinator_shards import CoordinatorShards
-from sparklog_server.broker.coordinators.group_coordinator import open_groups
+from sparklog_server.broker.coordinators.group_coordinator_service import open_groups
 from sparklog_server.broker.coordinators.resolver_links import LinkedResolver
-from sparklog_server.broker.coordinators.transaction_coordinator import TransactionCoordinator
+from sparklog_server.broker.coordinators.transaction_coordinator_service import TransactionCoordinator
 from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
 from sparklog_server.broker.opening.directories import open_log_dirs, registration
 from sparklog_server.broker.opening.local_partitions import open_partitions

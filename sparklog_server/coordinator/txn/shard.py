@@ -25,9 +25,9 @@ from .answers import described, listed
 from .events import DUE, AddOffsets, MarkersWritten, Verdict, VerdictDue
 from .events import Answer as Said
 from .records import TransactionUpdate, decode_record, encode_record
-from .requests import TransactionRequests, answered
 from .states import ENDING, State, may_be_forgotten
 from .transaction_config import TransactionConfig
+from .transaction_coordinator import TransactionRequests, answered
 from .transitions import Transitions
 from .waits import Timeouts
 

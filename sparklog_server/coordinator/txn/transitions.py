@@ -12,7 +12,7 @@ from sparklog.model import Instant, ProducerId, TopicPartition
 from sparklog_server.coordinator.shard import NOTHING, Answer, CoordinatorRecord, Decision
 from sparklog_server.outcome import Refused
 
-from . import moves
+from . import checks
 from .events import DUE, MarkersDue
 from .records import encode_record
 from .states import BUMPING, ENDING, NO_PRODUCER_ID, NO_TIMEOUT_MS, State, Transaction, completed, ended
@@ -133,7 +133,7 @@ class Transitions:
     def abort(self, transactional_id: str, transaction: Transaction, now: Instant) -> Decision:
         """Abort a transaction that has reached its timeout, and fence its producer."""
         try:
-            after = moves.fence(transaction, self.producer_id, self.server_version, now.wall_ms)
+            after = checks.fence(transaction, self.producer_id, self.server_version, now.wall_ms)
         except Refused:
             self.running.ask_again(transactional_id, now)
             return NOTHING
@@ -155,7 +155,7 @@ class Transitions:
         answer: Answer,
     ) -> Decision:
         """Add partitions to a transaction. Raises Refused if its record would be too large."""
-        after = moves.add(before, partitions, client_version, now.wall_ms)
+        after = checks.add(before, partitions, client_version, now.wall_ms)
         if after is None:
             return Decision((), (answer,))
         decision = self.moved(transactional_id, after, now, answer)

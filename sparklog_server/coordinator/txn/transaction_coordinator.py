@@ -1,7 +1,7 @@
 """The requests of producers to the transaction coordinator: InitProducerId, AddPartitionsToTxn,
 AddOffsetsToTxn and EndTxn.
 
-Each request is checked by `moves`, and is refused or becomes a move. A request that comes before the last
+Each request is checked by `checks`, and is refused or becomes a move. A request that comes before the last
 transaction of its id is complete is held for a moment, because the client's own back-off is longer than the
 markers take.
 """
@@ -19,7 +19,7 @@ from sparklog_server.coordinator.command import Command, Token
 from sparklog_server.coordinator.shard import NOTHING, Answer, Decision
 from sparklog_server.outcome import Refused
 
-from . import moves
+from . import checks
 from .answers import added, partitions_of, refused_add, verified
 from .events import AddOffsets
 from .states import BUMPING, NO_EPOCH, State, Transaction, completed
@@ -63,13 +63,13 @@ class TransactionRequests:
         transactional_id = request.transactional_id or ""
         before = self._transitions.transactions.get(transactional_id)
         try:
-            timeout_ms = moves.check_init(request, self._settings)
+            timeout_ms = checks.check_init(request, self._settings)
             last_epoch = (
                 NO_EPOCH
                 if before is None
                 else self._transitions.last_epochs.get(transactional_id, before.epoch_before_end)
             )
-            after = moves.init(
+            after = checks.init(
                 before,
                 request,
                 timeout_ms,
@@ -119,9 +119,9 @@ class TransactionRequests:
         client_version = _LATEST_CLIENT if command.version >= _BROKERS_SINCE else 0
         try:
             if asked.verify_only:
-                transaction = moves.check_verifies(before, asked.producer_id, asked.producer_epoch)
+                transaction = checks.check_verifies(before, asked.producer_id, asked.producer_epoch)
                 return answered(token, verified(asked, transaction.partitions))
-            transaction = moves.check_adds(before, asked.producer_id, asked.producer_epoch)
+            transaction = checks.check_adds(before, asked.producer_id, asked.producer_epoch)
             return self._transitions.joined(
                 transactional_id, transaction, partitions, client_version, now, Answer(token, added(asked))
             )
@@ -134,7 +134,7 @@ class TransactionRequests:
         """Add the partition of `__consumer_offsets` of a group to a transaction."""
         try:
             before = self._transitions.transactions.get(request.transactional_id)
-            transaction = moves.check_adds(before, request.producer_id, request.producer_epoch)
+            transaction = checks.check_adds(before, request.producer_id, request.producer_epoch)
             partitions = frozenset((request.partition,))
             return self._transitions.joined(
                 request.transactional_id,
@@ -156,7 +156,7 @@ class TransactionRequests:
         try:
             if not request.transactional_id:
                 raise Refused(ErrorCode.INVALID_REQUEST)
-            after = moves.end(
+            after = checks.end(
                 before,
                 request.producer_id,
                 request.producer_epoch,
