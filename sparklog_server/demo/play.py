@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from sparklog import Admin
@@ -81,7 +82,7 @@ class Play:
                 after_s = time.monotonic() - began_s
                 self._say(f"the Python reader has the first flights, {after_s:.1f} s after the start")
                 if missing:
-                    self._say(f"[yellow]without Spark:[/] {missing}")
+                    self._say(f"[yellow]without Spark:[/] {escape(missing)}")
                 else:
                     self._spark = Spark(broker.address, self._output, self._told)
                     self._say("Spark starts")
