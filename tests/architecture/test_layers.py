@@ -72,6 +72,14 @@ CLIENT_ROWS = (
     ({"exactly_once"},),
 )
 
+# The rooms of the broker. The files beside them are the turn, which calls into all rooms and serves them.
+BROKER_ROWS = (
+    ({"cluster"},),
+    ({"access"}, {"metrics"}),
+    ({"coordinators"},),
+    ({"opening"}, {"handlers"}),
+)
+
 # I/O, clock, thread and entropy: only for the outsides and for the shells named below.
 OUTSIDE_MODULES = {
     *(
@@ -207,15 +215,23 @@ def test_a_row_knows_rows_above_it_and_never_a_sibling(
     assert offences == []
 
 
-def test_a_room_of_the_client_knows_rooms_above_it_and_never_a_sibling() -> None:
-    rooms = {room: number for number, row in enumerate(CLIENT_ROWS) for side in row for room in side}
+@pytest.mark.parametrize(
+    ("package", "rows"), [("sparklog.client", CLIENT_ROWS), ("sparklog_server.broker", BROKER_ROWS)]
+)
+def test_a_room_inside_a_package_knows_rooms_above_it_and_never_a_sibling(
+    package: str, rows: tuple[tuple[set[str], ...], ...]
+) -> None:
+    numbers = {room: number for number, row in enumerate(rows) for side in row for room in side}
     offences = []
     for module, imported in our_imports():
-        mine, theirs = (name.split(".") for name in (module.name, imported.module))
-        if mine[:2] != ["sparklog", "client"] or theirs[:2] != mine[:2] or len(mine) < 4 or len(theirs) < 4:
+        if imported.for_types_only or not lies_in(module.name, {package}):
             continue
-        upper, lower = rooms[theirs[2]], rooms[mine[2]]
-        if mine[2] != theirs[2] and upper >= lower:
+        mine, theirs = (
+            name.removeprefix(package + ".").split(".") for name in (module.name, imported.module)
+        )
+        if not lies_in(imported.module, {package}) or len(mine) < 2 or len(theirs) < 2:
+            continue
+        if mine[0] != theirs[0] and numbers[theirs[0]] >= numbers[mine[0]]:
             offences.append(f"{module.at(imported.line)} imports {imported.module}")
     assert offences == []
 
