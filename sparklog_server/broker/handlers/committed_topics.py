@@ -51,19 +51,22 @@ class CommittedTopics(Generic[Asked, Told]):
         for position, topic in enumerate(topics):
             now = yield
             code = check(topic)
-            count = 0 if code else len(image.topics_by_name[topic.name].partitions)
-            kept = [part for part in topic.partitions if 0 <= part.partition_index < count]
+            known = range(0 if code else len(image.topics_by_name[topic.name].partitions))
+            kept = [part for part in topic.partitions if part.partition_index in known] if known else []
             if kept and len(kept) == len(topic.partitions):
                 self.accepted[position] = topic
                 continue
             if kept:
                 self.accepted[position] = keep(topic, kept)
+            now = yield  # one topic may have all partitions of the request
+            error = code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             gone = [
-                part.partition_index for part in topic.partitions if not 0 <= part.partition_index < count
+                (part.partition_index, error)
+                for part in topic.partitions
+                if part.partition_index not in known
             ]
-            self.refused[position] = refuse(
-                topic, [(index, code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for index in gone]
-            )
+            now = yield
+            self.refused[position] = refuse(topic, gone)
         return now
 
     def answer(self, answered: Sequence[Told]) -> list[Told]:

@@ -50,7 +50,7 @@ def add_partitions_to_txn(
     if is_from_broker and not context.allow(call, Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME):
         return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     transactions = request.transactions if is_from_broker else [_of_client(request)]
-    count = sum(len(topic.partitions) for one in transactions for topic in one.topics)
+    count = sum(max(1, len(topic.partitions)) for one in transactions for topic in one.topics)
     if count > context.settings.sparklog_partitions_max:
         context.disconnect(
             call.session, f"AddPartitionsToTxn of {count} partitions exceeds the maximum of the cluster"
