@@ -10,18 +10,20 @@ epochs and ISRs must be those of before: a fenced node or a moved leader changes
 """
 
 import argparse
+import multiprocessing
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from multiprocessing.queues import Queue
+from multiprocessing.synchronize import Event
 from typing import Final
 
 from confluent_kafka import Producer
-from sparklog.admin import NewTopic
 
 import sparklog
 from benchmarks import harness, nodes
+from sparklog.client.admin import NewTopic
 from sparklog.wire.api_keys import API_BY_KEY
 from tests.broker.largest import frame_of, largest
 
@@ -34,33 +36,39 @@ TOPIC: Final = "honest"
 PARTITIONS: Final = 3
 RATE_PER_S: Final = 200
 _VALUE: Final = bytes(1024)
-_WARM_UP_S: Final = 2.0
+_WARM_UP_S: Final = 5.0
 _TIMEOUT_S: Final = 60.0
 
 
-def attack(host: str, port: int, frames: list[bytes], is_over: threading.Event) -> int:
-    """Send the frames in turn until it is over; returns the number of answers."""
-    answered = 0
+def attack(host: str, port: int, name: str, is_over: Event, answers: "Queue[int]") -> None:
+    """Send the largest requests of an API in turn until it is over; puts the number of answers."""
+    api = next(one for one in API_BY_KEY.values() if one.name == name)
+    frames = [frame_of(one) for one in largest(api, api.until)]
+    answered = sent = 0
     while not is_over.is_set():
         with suppress(OSError), socket.create_connection((host, port), _TIMEOUT_S) as connection:
             while not is_over.is_set():
-                connection.sendall(frames[answered % len(frames)])
-                left = int.from_bytes(_received(connection, 4), "big")
-                while left:
-                    left -= len(_received(connection, min(left, 1 << 20)))
+                connection.sendall(frames[sent % len(frames)])
+                sent += 1  # also a request that ends its connection
+                _discard(connection, int.from_bytes(_received(connection, 4), "big"))
                 answered += 1
-        answered += 1  # also a request that ends its connection
-    return answered
+    answers.put(answered)
 
 
 def _received(connection: socket.socket, size: int) -> bytes:
-    parts = bytearray()
-    while len(parts) < size:
-        more = connection.recv(size - len(parts))
-        if not more:
+    parts = connection.recv(size, socket.MSG_WAITALL)
+    if len(parts) < size:
+        raise ConnectionError("closed")
+    return parts
+
+
+def _discard(connection: socket.socket, size: int) -> None:
+    buffer = memoryview(bytearray(1 << 20))
+    while size:
+        received = connection.recv_into(buffer[: min(size, len(buffer))])
+        if not received:
             raise ConnectionError("closed")
-        parts += more
-    return bytes(parts)
+        size -= received
 
 
 def honest(servers: str, seconds: float) -> list[float]:
@@ -90,22 +98,21 @@ def honest(servers: str, seconds: float) -> list[float]:
 
 
 @contextmanager
-def attacked(addresses: list[tuple[str, int]], frames: list[bytes]) -> Iterator[list[int]]:
-    """Attack each node from a thread of its own; the numbers of answers come with the end."""
-    is_over = threading.Event()
+def attacked(addresses: list[tuple[str, int]], name: str) -> Iterator[list[int]]:
+    """Attack each node from a process of its own; the numbers of answers come with the end."""
+    context = multiprocessing.get_context("spawn")
+    is_over, put = context.Event(), context.Queue()
     answers: list[int] = []
-    threads = [
-        threading.Thread(target=lambda where=where: answers.append(attack(*where, frames, is_over)))
-        for where in addresses
-    ]
-    for thread in threads:
-        thread.start()
+    processes = [context.Process(target=attack, args=(*where, name, is_over, put)) for where in addresses]
+    for process in processes:
+        process.start()
     try:
         yield answers
     finally:
         is_over.set()
-        for thread in threads:
-            thread.join()
+        answers += [put.get(timeout=_TIMEOUT_S) for _ in processes]
+        for process in processes:
+            process.join()
 
 
 def main() -> None:
@@ -123,10 +130,8 @@ def main() -> None:
                 "alone: p99", "ms", "sparklog", harness.percentile(honest(servers, options.seconds), 99)
             )
             for name in options.apis:
-                api = next(one for one in API_BY_KEY.values() if one.name == name)
-                frames = [frame_of(one) for one in largest(api, api.until)]
-                with attacked(addresses, frames) as answers:
-                    time.sleep(_WARM_UP_S)  # the first request of an API imports its handler
+                with attacked(addresses, name) as answers:
+                    time.sleep(_WARM_UP_S)  # to make the requests, and for the imports of the first
                     latencies = honest(servers, options.seconds)
                 add = figures.add
                 add(f"{name}: p50", "ms", "sparklog", harness.percentile(latencies, 50))
@@ -139,7 +144,7 @@ def main() -> None:
 
 
 def _leadership(admin: sparklog.Admin) -> list[tuple[object, ...]]:
-    (topic,) = admin.describe_topics([TOPIC])
+    topic = admin.describe_topics([TOPIC])[TOPIC]
     return [(one.partition, one.leader, one.leader_epoch, sorted(one.isr)) for one in topic.partitions]
 
 
