@@ -17,8 +17,8 @@ TURN_BYTES: Final = 8 << 20
 """The bytes of answers in one turn, to one session and to all, beyond which the remaining requests wait for
 the next turn.
 """
-SESSION_TURN_NS: Final = 4_000_000
-TURN_NS: Final = 8_000_000
+SESSION_TURN_NS: Final = 2_000_000
+TURN_NS: Final = 4_000_000
 """The time of the requests in one turn, of one session and of all, beyond which the remaining ones wait for
 the next turn.
 """

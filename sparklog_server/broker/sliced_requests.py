@@ -44,7 +44,7 @@ _UNDERWAY_MAX: Final = 4
 _KEY_BYTES: Final = 64
 """The least memory of a key in a decoded request."""
 SHARE_STEPS: Final = 256
-SHARE_NS: Final = 2_000_000
+SHARE_NS: Final = 1_000_000
 """What a request in steps may take of one turn."""
 _DECODED_PER_BYTE: Final = 16
 """The memory of a decoded request, in multiples of its frame: about the most for structs of short strings."""
