@@ -19,3 +19,19 @@ Beside them: `settings` (each setting of a client), `failures` (the errors), `cl
 Nothing here knows Spark or the server, and only `tables` knows Arrow. Read `transport/connection.py` first,
 then `transport/network.py`.
 """
+
+from collections.abc import Callable, Mapping, Sequence
+
+
+def lazy_names(package: str, names_by_module: Mapping[str, Sequence[str]]) -> Callable[[str], object]:
+    """The `__getattr__` of a package whose public names load the module that has them on first use."""
+
+    def attribute(name: str) -> object:
+        import importlib
+
+        home = next((home for home, names in names_by_module.items() if name in names), None)
+        if home is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(home), name)
+
+    return attribute

@@ -9,6 +9,8 @@ It reads and writes no records. Read `calls.py` first, then `topics.py`.
 
 from typing import TYPE_CHECKING
 
+from sparklog.client import lazy_names
+
 if TYPE_CHECKING:
     from sparklog.client.admin.admin import Admin
     from sparklog.client.admin.calls import ItemsFailed
@@ -54,11 +56,4 @@ _NAMES = {
     ),
 }
 
-
-def __getattr__(name: str) -> object:
-    import importlib
-
-    home = next((home for home, names in _NAMES.items() if name in names), None)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(home), name)
+__getattr__ = lazy_names(__name__, _NAMES)

@@ -11,6 +11,8 @@ It knows no producer. How a group is joined is the business of `membership`. Rea
 
 from typing import TYPE_CHECKING
 
+from sparklog.client import lazy_names
+
 if TYPE_CHECKING:
     from sparklog.client.consumer.consumer import Consumer
     from sparklog.client.consumer.records import (
@@ -32,11 +34,4 @@ _NAMES = {
     ),
 }
 
-
-def __getattr__(name: str) -> object:
-    import importlib
-
-    home = next((home for home, names in _NAMES.items() if name in names), None)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(home), name)
+__getattr__ = lazy_names(__name__, _NAMES)

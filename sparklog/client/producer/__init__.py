@@ -12,6 +12,8 @@ identity of a member and its offsets, which a transaction commits. Read `produce
 
 from typing import TYPE_CHECKING
 
+from sparklog.client import lazy_names
+
 if TYPE_CHECKING:
     from sparklog.client.producer.producer import Partitioner, Producer, Serializer
     from sparklog.client.producer.promises import Deliveries, Delivery
@@ -34,11 +36,4 @@ _NAMES = {
     "sparklog.client.producer.records": ("ProducerInterceptor", "ProducerRecord", "RecordMetadata"),
 }
 
-
-def __getattr__(name: str) -> object:
-    import importlib
-
-    home = next((home for home, names in _NAMES.items() if name in names), None)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(home), name)
+__getattr__ = lazy_names(__name__, _NAMES)

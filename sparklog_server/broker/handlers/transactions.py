@@ -29,6 +29,7 @@ from sparklog_server.broker.access.authorization import CLUSTER_NAME, Operation,
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.coordinators.coordinator_requests import Refusal, ask_shard, gather
 from sparklog_server.broker.coordinators.transaction_coordinator_service import is_there
+from sparklog_server.broker.handlers.administration import names_too_many
 from sparklog_server.broker.handlers.coordinators import make_topic
 from sparklog_server.broker.handlers.patterns import with_pattern
 from sparklog_server.broker.session import Answer, AnsweredInSteps, Call, InSteps, Parked
@@ -50,11 +51,7 @@ def add_partitions_to_txn(
     if is_from_broker and not context.allow(call, Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME):
         return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     transactions = request.transactions if is_from_broker else [_of_client(request)]
-    count = sum(max(1, len(topic.partitions)) for one in transactions for topic in one.topics)
-    if count > context.settings.sparklog_partitions_max:
-        context.disconnect(
-            call.session, f"AddPartitionsToTxn of {count} partitions exceeds the maximum of the cluster"
-        )
+    if names_too_many(context, call, (topic.partitions for one in transactions for topic in one.topics)):
         return Parked.SILENT
     refused: list[Message] = []
     asked: list[tuple[int | None, Message, Refusal]] = []
