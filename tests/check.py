@@ -74,25 +74,34 @@ def distances(changed: list[str], graph: Graph) -> dict[str, int]:
 
 
 def room_of(file: str) -> str:
-    """`log` for sparklog_server/log/segment.py, for sparklog_server/log.py and for tests/log/test_read.py."""
-    parts = Path(file).with_suffix("").parts
-    return parts[1] if len(parts) > 1 else ""
+    """`broker/handlers` for sparklog_server/broker/handlers/fetch.py and tests/broker/handlers/test_fetch.py,
+    `log_tools` for sparklog_server/log_tools/repair.py, `metrics` for sparklog_server/metrics.py.
+    """
+    inner = Path(file).with_suffix("").parts[1:]
+    return "/".join(inner[:-1] or inner)
 
 
 def chosen(changed: list[str], graph: Graph, seconds: dict[str, float]) -> tuple[list[str], int]:
     """The test files to run, nearest first, and how many the change reaches that the time does not allow."""
-    rooms = {room_of(file) for file in changed if file.endswith(".py")}
+    inner = {room_of(file) for file in changed if file.endswith(".py")}
+    rooms = {room.partition("/")[0] for room in inner}
     # Commands and handlers are imported by a name in a string, so a room's own tests count as reached.
-    own = [str(path) for room in rooms for path in Path("tests", room).glob("test_*.py")]
+    own = [str(path) for room in sorted(rooms) for path in Path("tests", room).rglob("test_*.py")]
     reached = dict.fromkeys(own, len(graph)) | distances(changed, graph)
+
+    def rank(file: str) -> tuple[bool, bool, bool, int, str]:
+        room = room_of(file)
+        nearest = (file not in changed, room not in inner, room.partition("/")[0] not in rooms)
+        return (*nearest, reached[file], file)
+
     tests = [
         file
         for file in reached
         if file.startswith("tests/")
         and Path(file).name.startswith("test_")
-        and (file in changed or room_of(file) not in NOT_NEAR)
+        and (file in changed or room_of(file).partition("/")[0] not in NOT_NEAR)
     ]
-    tests.sort(key=lambda file: (file not in changed, room_of(file) not in rooms, reached[file], file))
+    tests.sort(key=rank)
     taken: list[str] = []
     left = BUDGET_S
     for file in tests:

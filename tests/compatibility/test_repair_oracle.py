@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.compatibility.kafka_tools import DUMP_LOG, kafka_tool
-from tests.log.corruption import LOG, files_of, repaired, served, world_over, zero
+from tests.log_tools.corruption import LOG, files_of, repaired, served, world_over, zero
 
 pytestmark = pytest.mark.compat
 

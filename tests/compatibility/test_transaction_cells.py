@@ -11,7 +11,7 @@ from sparklog.wire.schema import Message
 from sparklog_server.broker.broker import Broker
 from sparklog_server.broker.coordinators.marker_channels import marker_writer
 from sparklog_server.broker.coordinators.transaction_coordinator_service import nobody_writes
-from tests.broker.participants import SETTINGS
+from tests.broker.coordinators.participants import SETTINGS
 from tests.broker.world import World
 from tests.compatibility.transaction_cells import (
     HISTORIES,

@@ -12,8 +12,8 @@ import pytest
 
 from sparklog import Consumer, TopicPartition
 from tests.daemon.broker_process import BrokerProcess, broker
-from tests.log.corruption import ROOT, Case, served
-from tests.log.test_corruption_matrix import CASES, IDS, REMEDY, files_with
+from tests.log_tools.corruption import ROOT, Case, served
+from tests.log_tools.test_corruption_matrix import CASES, IDS, REMEDY, files_with
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(180)]
 PROGRAM = "import sys; from sparklog_server.cli.main import main; sys.exit(main())"

@@ -22,7 +22,7 @@ DRAWN = (
         "sparklog_server.log",
         "*.py",
         12,
-        "log cli replica broker daemon simulation hostile client compatibility",
+        "log log_tools cli replica broker daemon simulation hostile client compatibility",
     ),
     (
         "sparklog_server.replica",

@@ -267,7 +267,8 @@ def watermark_below_start() -> Planted:
 
 
 @mutation(
-    "17 divergence is looked for before the offset is (KAFKA-12996)", "tests/broker/test_leader_epochs.py"
+    "17 divergence is looked for before the offset is (KAFKA-12996)",
+    "tests/broker/handlers/test_leader_epochs.py",
 )
 def divergence_first() -> Planted:
     def divergence(partition: Partition, asked: FetchPartition) -> DivergingEpoch | None:
@@ -381,7 +382,8 @@ def any_epoch() -> Planted:
 
 
 @mutation(
-    "4 the leader epoch that a consumer knows is ignored (KIP-320)", "tests/broker/test_leader_epochs.py"
+    "4 the leader epoch that a consumer knows is ignored (KIP-320)",
+    "tests/broker/handlers/test_leader_epochs.py",
 )
 def any_claim() -> Planted:
     original = Partition.leader_for
@@ -406,7 +408,7 @@ def empty_epoch_stays() -> Planted:
 
 @mutation(
     "26 the latest offset is told before the epoch's start is committed (KIP-207)",
-    "tests/broker/test_disasters.py",
+    "tests/broker/cluster/test_disasters.py",
 )
 def latest_too_soon() -> Planted:
     original = offsets._answer
@@ -419,7 +421,9 @@ def latest_too_soon() -> Planted:
         yield
 
 
-@mutation("27 a reader is sent to a lagging replica (KAFKA-14372)", "tests/broker/test_near_replicas.py")
+@mutation(
+    "27 a reader is sent to a lagging replica (KAFKA-14372)", "tests/broker/handlers/test_near_replicas.py"
+)
 def near_but_behind() -> Planted:
     original = near_replica.near_replica
 
@@ -439,7 +443,10 @@ def none_held() -> Planted:
         yield
 
 
-@mutation("49 the former coordinator of a group answers on", "tests/broker/test_moved_group_coordinators.py")
+@mutation(
+    "49 the former coordinator of a group answers on",
+    "tests/broker/coordinators/test_moved_group_coordinators.py",
+)
 def two_coordinators() -> Planted:
     original = CoordinatorRuntime._serving
 
@@ -454,7 +461,9 @@ def two_coordinators() -> Planted:
         yield
 
 
-@mutation("50 a marker of an older coordinator epoch is written", "tests/broker/test_participants.py")
+@mutation(
+    "50 a marker of an older coordinator epoch is written", "tests/broker/coordinators/test_participants.py"
+)
 def any_coordinator() -> Planted:
     original = ProducerState.check_marker
 
