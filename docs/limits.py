@@ -11,7 +11,7 @@ from sparklog_server.broker.handlers import credentials, delegation_tokens
 from sparklog_server.broker.metrics import client_telemetry, pushed_metrics, request_spans
 from sparklog_server.config.layers import default_of
 from sparklog_server.config.settings import broker_keys
-from sparklog_server.controller import alterations, names, tokens, topics
+from sparklog_server.controller import alterations, tokens, topic_names, topics
 from sparklog_server.controller import client_quotas as quotas
 from sparklog_server.coordinator.group import classic_join, subscriptions
 from sparklog_server.daemon import (
@@ -429,7 +429,7 @@ CLUSTER = [
     Limit(
         "characters of a topic's name",
         "The topic is refused with INVALID_TOPIC_EXCEPTION (17).",
-        names.NAME_LENGTH_MAX,
+        topic_names.NAME_LENGTH_MAX,
     ),
     Limit(
         "metadata records of one change of settings",

@@ -19,8 +19,7 @@ from sparklog.client.consumer.ranges import RangeReader
 from sparklog.spark.connections import range_reader
 from sparklog.spark.loss import report_loss
 from sparklog.spark.options import Options
-from sparklog.spark.parts import parts_of
-from sparklog.spark.schema import arrow_schema
+from sparklog.spark.schema import arrow_schema, parts_of
 from sparklog.spark.workers import settle
 
 

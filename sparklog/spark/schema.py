@@ -7,18 +7,19 @@ that Spark's Python data sources have.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.types import DataType, StructField, StructType
 
 from sparklog.arrow.decoding import CORRUPT, CORRUPT_TYPE
-from sparklog.arrow.formats.choice import PARTS, check_wanted, column_type
-from sparklog.arrow.formats.names import PartFormat
+from sparklog.arrow.formats.choice import PARTS, check_part, check_wanted, column_type
+from sparklog.arrow.formats.files import schema_text
+from sparklog.arrow.formats.names import Mode, PartFormat, is_decoding
 from sparklog.column_types import COLUMN_TYPES
 from sparklog.errors import SettingsError
 from sparklog.spark.options import Options
-from sparklog.spark.parts import has_corrupt_column, parts_of
 from sparklog.spark.types import arrow_type, spark_type
 
 _COLUMNS: Final[Mapping[str, DataType]] = {
@@ -103,3 +104,35 @@ def _hint(name: str) -> str:
     if name == "headers":
         return "; set the option includeHeaders to true"
     return "; it comes with valueFormat or keyFormat, unless mode is failfast" if name == CORRUPT else ""
+
+
+def parts_of(options: Options) -> Mapping[str, PartFormat]:
+    """The formats of keys and values, by the name of their column; SettingsError if options are missing or
+    contradict each other.
+    """
+    prefix = options.schema_id_prefix
+    key = PartFormat("key", options.key_format, options.key_schema, options.key_message, prefix, True)
+    value = PartFormat(
+        "value", options.value_format, options.value_schema, options.value_message, prefix, True
+    )
+    for part in (key, value):
+        check_part(part)
+    if options.mode is not None and not is_decoding(key, value):
+        raise SettingsError("option 'mode' is for records that are decoded: set valueFormat or keyFormat")
+    return {"key": key, "value": value}
+
+
+def has_corrupt_column(options: Options) -> bool:
+    """Whether the read has the column `_corrupt`."""
+    return is_decoding(*parts_of(options).values()) and options.mode is not Mode.FAILFAST
+
+
+def with_schemas(options: Options) -> Options:
+    """The options with the contents of schema files in place of their names; SettingsError for an
+    unreadable file.
+    """
+    key = schema_text("keySchema", options.key_format, options.key_schema)
+    value = schema_text("valueSchema", options.value_format, options.value_schema)
+    if (key, value) == (options.key_schema, options.value_schema):
+        return options
+    return replace(options, key_schema=key, value_schema=value)

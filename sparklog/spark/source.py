@@ -21,8 +21,7 @@ from sparklog.spark.batch_reader import BatchReader
 from sparklog.spark.early_rows import stream_reader
 from sparklog.spark.option_values import Use
 from sparklog.spark.options import Options
-from sparklog.spark.parts import with_schemas
-from sparklog.spark.schema import check_projection, source_schema
+from sparklog.spark.schema import check_projection, source_schema, with_schemas
 from sparklog.spark.shipping import Portable
 from sparklog.spark.tables import of_use, remembering, table_options
 from sparklog.spark.task_clients import options_of_writer

@@ -33,7 +33,7 @@ from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.metadata.features import unsupported
 from sparklog_server.replica.directory import Trace
-from sparklog_server.replica.disks import unreadable
+from sparklog_server.replica.replica_manager import unreadable
 from sparklog_server.security import ANONYMOUS
 
 if TYPE_CHECKING:

@@ -40,8 +40,8 @@ from .broker_fencing import leaderless_elected
 from .brokers import Brokers
 from .configs import CreatedConfigs, layers_in
 from .min_isr import with_cluster_level
-from .names import unified
 from .sessions import Probe, Sessions
+from .topic_names import unified
 
 if TYPE_CHECKING:
     from .acls import KnownRules

@@ -15,8 +15,7 @@ from sparklog.wire.messages.alter_user_scram_credentials import (
     ScramCredentialUpsertion,
 )
 from sparklog.wire.schema import Message
-from sparklog_server.metadata.carried import credential_key
-from sparklog_server.metadata.image import MetadataImage
+from sparklog_server.metadata.image import MetadataImage, credential_key
 from sparklog_server.metadata.records import RemoveUserScramCredentialRecord, UserScramCredentialRecord
 from sparklog_server.metadata.scram_secret import missing_secret
 from sparklog_server.outcome import Outcome, Refused

@@ -21,7 +21,7 @@ from sparklog_server.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, Meta
 from sparklog_server.outcome import Refused
 
 from .configs import checked
-from .names import check_name
+from .topic_names import check_name
 
 CLIENT_METRICS_RESOURCE = 16
 GROUP_RESOURCE = 32

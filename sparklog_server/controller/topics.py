@@ -38,8 +38,8 @@ from sparklog_server.metadata.records import ConfigRecord, PartitionRecord, Remo
 from sparklog_server.outcome import RECORDS_PER_REQUEST_MAX, TOO_MANY_RECORDS, Outcome, Refused
 
 from .configs import CreatedConfigs, checked, overrides_of
-from .names import check_name
 from .placement import DirectoryChooser, Entropy, Placer
+from .topic_names import check_name
 
 PARTITIONS_PER_REQUEST_MAX = 10_000
 TOO_MANY_PARTITIONS = (

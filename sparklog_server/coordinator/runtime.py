@@ -34,8 +34,7 @@ from sparklog_server.outcome import Refused
 
 from .active_shard import ActiveShard, LogMoved
 from .command import Command, Token
-from .load_window import Decided, Window, read_window
-from .loader import CoordinatorLoader
+from .loader import CoordinatorLoader, Decided, Window, read_window
 from .partition_writer import ShardPartition
 from .shard import Answer, Decision, Shard
 from .timers import Timers

@@ -29,7 +29,7 @@ from sparklog_server.log.directory.log_dir import (
 from sparklog_server.log.segment.leader_epoch_cache import EPOCH_FILE, LeaderEpochCache
 from sparklog_server.log.segment.segment import LOG_SUFFIX, SNAPSHOT_SUFFIX, file_name, offset_of
 from sparklog_server.log.segment.sound_batches import Unsound, sound_batches
-from sparklog_server.metadata.batches import records_of
+from sparklog_server.metadata.records import records_of
 
 from .examine_files import CLEANER_FILE, OFFSET_FILES, Reader, reader_of
 from .examine_promises import Promises, WrittenAt, check_promises, hole_finding, tail_finding

@@ -10,12 +10,12 @@ from sparklog_server.disk.door import Disk, DiskFile
 from sparklog_server.log.directory.identity import encode_uuid
 from sparklog_server.log.segment.segment import LOG_SUFFIX
 from sparklog_server.log.segment.sound_batches import Unsound, sound_batches
-from sparklog_server.metadata.batches import records_of
 from sparklog_server.metadata.records import (
     PartitionRecord,
     RegisterBrokerRecord,
     RemoveTopicRecord,
     TopicRecord,
+    records_of,
 )
 
 _SNAPSHOT_SUFFIX = ".checkpoint"

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from .carried import CarriedKey
-from .image import MetadataImage
+from .image import CarriedKey, MetadataImage
 from .records import DelegationTokenRecord
 
 

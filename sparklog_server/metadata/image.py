@@ -5,7 +5,8 @@ makes to it.
 image. Objects of an image never change, so a handler may keep one across any number of later changes.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
 
 import msgspec
 
@@ -14,7 +15,6 @@ from sparklog.wire.schema import Message
 
 from .acls import AclRule, Acls
 from .acls import replay as replay_acl
-from .carried import CarriedKey, key_of
 from .client_quotas import QuotaEntity, Quotas
 from .client_quotas import replay as replay_quota
 from .entries import (
@@ -36,6 +36,7 @@ from .records import (
     ClearElrRecord,
     ClientQuotaRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     EndTransactionRecord,
     FeatureLevelRecord,
     FenceBrokerRecord,
@@ -45,14 +46,37 @@ from .records import (
     RegisterBrokerRecord,
     RegisterControllerRecord,
     RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
+    UserScramCredentialRecord,
 )
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
+CarriedKey = tuple[str | bytes | int | None, ...]
+"""The key of a record that this release keeps unchanged and does not use, so that a snapshot preserves it."""
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+def credential_key(user: str, mechanism: int) -> CarriedKey:
+    """The key of a SCRAM credential."""
+    return ("scram", user, mechanism)
+
+
+def _carried_key(record: Message) -> tuple[CarriedKey, bool] | None:
+    """The object of the record, and whether it still exists after the record; None for a record without
+    state.
+    """
+    if isinstance(record, UserScramCredentialRecord | RemoveUserScramCredentialRecord):
+        return credential_key(record.name, record.mechanism), isinstance(record, UserScramCredentialRecord)
+    if isinstance(record, DelegationTokenRecord | RemoveDelegationTokenRecord):
+        return ("token", record.token_id), isinstance(record, DelegationTokenRecord)
+    return None
 
 
 class PartitionChanged(msgspec.Struct, frozen=True, gc=False):
@@ -343,7 +367,7 @@ class _Draft:
                     self._touched_partitions[topic_id, index] = None
 
     def _carry(self, record: Message) -> None:
-        found = key_of(record)
+        found = _carried_key(record)
         if found is None:
             return
         if self._carried is None:
@@ -434,3 +458,38 @@ class _Draft:
         else:
             self._features[record.name] = record.feature_level
         self._touched_features[record.name] = None
+
+
+def difference(before: MetadataImage, after: MetadataImage) -> MetadataDelta:
+    """The changes as if one batch of records had led from `before` to `after`: a snapshot has taken the place
+    of the metadata log.
+    """
+    old, new = before.topics_by_id, after.topics_by_id
+    return MetadataDelta(
+        before=before,
+        after=after,
+        topics_created=tuple(topic for topic_id, topic in new.items() if topic_id not in old),
+        topics_deleted=tuple(topic for topic_id, topic in old.items() if topic_id not in new),
+        partitions_changed=tuple(_partitions_changed(before, new.values())),
+        brokers_changed=_changed(before.brokers, after.brokers),
+        configs_changed=_changed(before.configs, after.configs),
+        features_changed=_changed(before.features, after.features),
+        quotas_changed=_changed(before.quotas, after.quotas),
+        acls_changed=_changed(before.acls, after.acls),
+    )
+
+
+def _partitions_changed(before: MetadataImage, topics: Iterable[TopicImage]) -> Iterator[PartitionChanged]:
+    for topic in topics:
+        known = before.topics_by_id.get(topic.topic_id)
+        partitions = () if known is None else known.partitions
+        for index, partition in enumerate(topic.partitions):
+            old = partitions[index] if index < len(partitions) else None
+            if old != partition:
+                yield PartitionChanged(TopicPartition(topic.name, index), topic.topic_id, old, partition)
+
+
+def _changed(before: Mapping[_Key, _Value], after: Mapping[_Key, _Value]) -> tuple[_Key, ...]:
+    """The keys that are new, changed or gone."""
+    kept = [key for key, value in after.items() if before.get(key) != value]
+    return (*kept, *(key for key in before if key not in after))

@@ -12,9 +12,12 @@ Every class writes the version in `WRITTEN`, as metadata.version 30 prescribes, 
 knows.
 """
 
+from collections.abc import Iterator, Sequence
 from typing import Annotated, ClassVar, NamedTuple, cast
 
 from sparklog.errors import DecodeError
+from sparklog.model import NO_EPOCH, LeaderEpoch, Millis, Offset
+from sparklog.record.batch import build_batch, decode_records
 from sparklog.wire.codec import decode, encode
 from sparklog.wire.schema import (
     ZERO_UUID,
@@ -386,3 +389,23 @@ def _uvarint(value: bytes | memoryview, position: int) -> tuple[int, int]:
         if byte < 0x80:
             return number, position
     raise DecodeError("a metadata record's frame is cut short or malformed", position)
+
+
+def batch_of(
+    records: Sequence[Message], wall_ms: Millis, *, leader_epoch: LeaderEpoch = NO_EPOCH
+) -> bytearray:
+    """One record batch that holds these records, its offsets still relative to 0. It survives a crash whole
+    or not at all, so its records are atomic.
+    """
+    return build_batch(
+        [(None, encode_value(record), (), wall_ms) for record in records], leader_epoch=leader_epoch
+    )
+
+
+def records_of(batches: bytes | bytearray | memoryview) -> Iterator[tuple[Offset, Message]]:
+    """(offset, record) for each metadata record of whole batches; raft's control batches are skipped.
+
+    Raises DecodeError for a record that this release does not know.
+    """
+    for record in decode_records(batches):
+        yield Offset(record.offset), decode_value(record.value)

@@ -24,8 +24,8 @@ from sparklog_server.log.producers.producer_state import Verification
 from sparklog_server.log.producers.validate import Sent
 from sparklog_server.log.segment.txn_index import AbortedTxn
 from sparklog_server.replica.disk_reserve import DiskReserve
+from sparklog_server.replica.leader import PartitionUnavailable
 from sparklog_server.replica.traffic import TopicTraffic
-from sparklog_server.replica.unavailable import PartitionUnavailable
 
 
 class DirectoryDisk(Protocol):

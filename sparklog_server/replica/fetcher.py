@@ -30,7 +30,7 @@ from sparklog.wire.messages.fetch import (
 from sparklog_server.log.producers.validate import RecordsRefused
 from sparklog_server.replica.fetch_sessions import FIRST_EPOCH, FULL_FETCH, epoch_after
 from sparklog_server.replica.follower import FollowedKey, Follower, Phase, Position
-from sparklog_server.replica.unavailable import PartitionUnavailable
+from sparklog_server.replica.leader import PartitionUnavailable
 
 from .fetch_sessions import Throttled
 

@@ -18,7 +18,6 @@ from sparklog.model import Instant, LeaderEpoch, NodeId, Offset
 from sparklog_server.metadata.entries import PartitionImage
 from sparklog_server.replica.isr import InSyncReplicas, InSyncRules
 from sparklog_server.replica.progress import NEVER, FollowerProgress
-from sparklog_server.replica.unavailable import PartitionUnavailable
 
 
 class Following(NamedTuple):
@@ -26,6 +25,17 @@ class Following(NamedTuple):
 
     leader: NodeId
     leader_epoch: LeaderEpoch
+
+
+class PartitionUnavailable(Exception):
+    """The partition cannot serve the request: `code` is the protocol's reason (offline, not the leader, no
+    room), `message` the text for the client, if the code alone does not explain the refusal.
+    """
+
+    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        super().__init__(code.name)
+        self.code = code
+        self.message = message
 
 
 def claim_refused(claimed_epoch: int, leader_epoch: LeaderEpoch) -> PartitionUnavailable:

@@ -9,7 +9,8 @@ errors of the disk, `durability` tracks the offsets that survive a crash, and `r
 this replica serves clients. An offline partition stays offline until the process restarts.
 """
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Final, Protocol
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, LeaderEpoch, NodeId, Offset, TopicPartition
@@ -22,10 +23,9 @@ from sparklog_server.metadata.entries import NO_NODE, PartitionImage
 from sparklog_server.replica.disk_guard import DirectoryDisk, DiskGuard
 from sparklog_server.replica.durability import LINGER_US, Durability
 from sparklog_server.replica.isr import InSyncRules
-from sparklog_server.replica.leader import Following, LeaderReplica, Role, claim_refused
+from sparklog_server.replica.leader import Following, LeaderReplica, PartitionUnavailable, Role, claim_refused
 from sparklog_server.replica.purgatory import Purgatory, Waiter
 from sparklog_server.replica.traffic import TopicTraffic
-from sparklog_server.replica.unavailable import PartitionUnavailable
 
 _ENDED = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 """The errors of a partition that takes no further role: it is offline, or deleted."""
@@ -517,3 +517,54 @@ class Partition:
         """Let the high watermark move again: a crash can no longer restore the old log."""
         self._is_held = False
         self._advance(now)
+
+
+def check_in_sync(partition: Partition, rules: InSyncRules, now: Instant) -> None:
+    """Propose to remove the replicas from the ISR that lag; wait no longer for those that may not join."""
+    leader = partition.leader
+    if leader is None:
+        return
+    partition.eligibility_changed(now)
+    if lagging := leader.lagging(partition.log.log_end_offset, rules, now):
+        leader.isr.shrink(lagging)
+        partition.propose(now)
+
+
+def isr_committed(
+    partition: Partition,
+    leader: LeaderReplica,
+    isr: tuple[NodeId, ...],
+    partition_epoch: int,
+    now: Instant,
+) -> None:
+    """The controller has committed an ISR of that leadership, perhaps as it was before."""
+    if partition.leader is not leader:
+        return
+    if not leader.isr.commit(isr, partition_epoch) and partition_epoch == leader.isr.partition_epoch:
+        leader.isr.withdraw()
+    partition.in_sync_changed(now)
+
+
+def isr_refused(partition: Partition, leader: LeaderReplica, now: Instant) -> None:
+    """The controller has refused the proposal of that leadership; the next fetch or check may propose one."""
+    if partition.leader is leader:
+        leader.isr.withdraw()
+        partition.in_sync_changed(now)
+
+
+DEBUGGING: Final = -2
+"""The replica id of a reader that compares replicas: followers serve it too."""
+RoleOf = Callable[[Partition, int], LeaderReplica | Following]
+"""The role in which a replica serves a reader that claims a leader epoch. Raises PartitionUnavailable."""
+
+
+def any_role_of(partition: Partition, claimed_epoch: int) -> LeaderReplica | Following:
+    """The role of a replica, for a reader that claims the leader epoch `claimed_epoch` (-1: none). Raises
+    PartitionUnavailable, also while the log of a follower is truncated.
+    """
+    role = partition.role
+    if role is None or (partition.leader is None and partition.log.is_truncating):
+        raise PartitionUnavailable(partition.error)
+    if claimed_epoch >= 0 and claimed_epoch != role.leader_epoch:
+        raise claim_refused(claimed_epoch, role.leader_epoch)
+    return role

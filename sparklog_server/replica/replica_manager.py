@@ -4,9 +4,10 @@ Kafka's ReplicaManager without its requests: appendRecords is `broker/handlers/p
 `broker/handlers/fetch.py`, and both go to `Partition`.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
+from sparklog.effects import Sliceable
 from sparklog.errors import ErrorCode
 from sparklog.model import (
     NO_EPOCH,
@@ -28,7 +29,6 @@ from sparklog_server.log.partition_log import PartitionLog
 from sparklog_server.metadata.entries import Assignments, PartitionImage
 from sparklog_server.metadata.image import TOPIC_RESOURCE, MetadataDelta, MetadataImage
 from sparklog_server.replica.directory import ReplicaDirectory, Trace
-from sparklog_server.replica.disks import look_for_room
 from sparklog_server.replica.homes import Homes, Usable
 from sparklog_server.replica.isr import InSyncRules
 from sparklog_server.replica.log_cleaner import CleaningLimits, LogCleaner
@@ -501,3 +501,41 @@ class ReplicaManager:
                     )
                 else:
                     directory.storage_failed(error)
+
+
+def has_room(directories: Sequence[ReplicaDirectory], now: Instant) -> bool:
+    """Whether one of the directories has space for a new partition: its reserve is free."""
+    return any(directory.error is None and directory.room.has_room(now) for directory in directories)
+
+
+def look_for_room(
+    directories: Sequence[ReplicaDirectory], retention: Retention, removals: Removals, now: Instant
+) -> bool:
+    """Whether work that was postponed for lack of space is due; while a disk is full, retention runs
+    at once.
+    """
+    is_due = False
+    for directory in directories:
+        if directory.error is None and directory.room.is_look_due(now):
+            is_due = True
+            if directory.room.is_full:
+                retention.hurry(now)
+                removals.hurry(now)
+            else:
+                directory.log_dir.keep_ballast()
+    return is_due
+
+
+def unreadable(directories: Sequence[ReplicaDirectory], file: Sliceable, error: StorageError) -> None:
+    """Take the partition offline whose file could not be read while it was sent, unless the partition has
+    closed the file since.
+
+    The path does not identify it: a cleaned segment, or a new topic, may have the name of a file that readers
+    still hold open.
+    """
+    for directory in directories:
+        for partition in list(directory.partitions):
+            if not partition.log.is_closed and any(
+                segment.file is file for segment in partition.log.segments.all
+            ):
+                directory.partition_failed(partition, error)

@@ -19,9 +19,9 @@ from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import StorageError
 from sparklog_server.disk.removal import Removal
 from sparklog_server.log.cleaning.retention import Ages, note_ages, read_ages, unread
+from sparklog_server.replica.leader import PartitionUnavailable
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.removals import Removals
-from sparklog_server.replica.unavailable import PartitionUnavailable
 
 HIGH_WATERMARK = -1
 """The offset by which DeleteRecords requests the deletion of all committed records."""

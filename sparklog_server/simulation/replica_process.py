@@ -39,9 +39,8 @@ from sparklog_server.broker.session import (
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.continuations import Continuations
 from sparklog_server.log.directory.log_dir import LogDir
-from sparklog_server.metadata.difference import difference
 from sparklog_server.metadata.entries import TopicImage
-from sparklog_server.metadata.image import MetadataImage
+from sparklog_server.metadata.image import MetadataImage, difference
 from sparklog_server.simulation.post import Frames, Post, PostedLinks
 from sparklog_server.simulation.replica_controller import ModelController
 from sparklog_server.simulation.world import Machine

@@ -11,7 +11,7 @@ from sparklog.model import Offset
 from sparklog.record.batch import Record, build_batch
 from sparklog.record.compression import Codec
 from sparklog.record.control import ControlType, Marker, build_marker
-from sparklog_server.coordinator.load_window import Decided, ReplayDamaged, Step, Undecided, read_window
+from sparklog_server.coordinator.loader import Decided, ReplayDamaged, Step, Undecided, read_window
 from sparklog_server.simulation.disk import SimulatedDisk, SimulatedFile
 
 SEED = bytes(range(16))

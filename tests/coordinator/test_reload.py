@@ -32,7 +32,7 @@ from sparklog.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequest
 from sparklog.wire.schema import Message
 from sparklog_server.coordinator.group.shard import GroupShard
 from sparklog_server.coordinator.group.shard_listing import Filters, GroupIds, ListedGroups
-from sparklog_server.coordinator.load_window import Window, read_window
+from sparklog_server.coordinator.loader import Window, read_window
 from sparklog_server.coordinator.shard import CoordinatorRecord
 from tests.coordinator.modern_world import ModernWorld
 

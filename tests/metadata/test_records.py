@@ -5,7 +5,6 @@ import pytest
 from sparklog.errors import DecodeError
 from sparklog.model import Millis
 from sparklog.wire.schema import Message
-from sparklog_server.metadata.batches import batch_of, records_of
 from sparklog_server.metadata.records import (
     WRITTEN,
     BrokerRegistrationChangeRecord,
@@ -14,8 +13,10 @@ from sparklog_server.metadata.records import (
     PartitionChangeRecord,
     PartitionRecord,
     TopicRecord,
+    batch_of,
     decode_value,
     encode_value,
+    records_of,
 )
 
 ID = bytes(range(16))

@@ -15,9 +15,8 @@ from sparklog.record.control import (
 from sparklog.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from sparklog_server.continuations import Continuations
 from sparklog_server.log.log_config import LogConfig
-from sparklog_server.metadata.batches import batch_of
 from sparklog_server.metadata.features import KRAFT_VERSION
-from sparklog_server.metadata.records import FeatureLevelRecord
+from sparklog_server.metadata.records import FeatureLevelRecord, batch_of
 from sparklog_server.raft.node import RaftNode
 from sparklog_server.raft.snapshots import read
 from sparklog_server.raft.voter_history import Membership

@@ -14,9 +14,9 @@ from sparklog_server.log.directory.log_dir import LogDir
 from sparklog_server.log.partition_log import PartitionLog
 from sparklog_server.metadata.entries import PartitionImage
 from sparklog_server.replica.directory import ReplicaDirectory
-from sparklog_server.replica.disks import unreadable
 from sparklog_server.replica.isr import InSyncRules
 from sparklog_server.replica.partition import Noted, Partition
+from sparklog_server.replica.replica_manager import unreadable
 from sparklog_server.replica.traffic import TopicTraffic
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.log.logs import EPOCH, NOW, SMALL, T0, TOPIC_ID, batch, open_log, read_all, sync, truncate

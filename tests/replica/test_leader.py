@@ -7,8 +7,7 @@ from sparklog.errors import ErrorCode
 from sparklog.model import ZERO_UUID, Instant, LeaderEpoch, Micros, Millis, NodeId, Offset, Uuid
 from sparklog_server.metadata.entries import BrokerImage, PartitionImage
 from sparklog_server.replica.isr import InSyncReplicas, InSyncRules, IsrState
-from sparklog_server.replica.leader import LeaderReplica
-from sparklog_server.replica.unavailable import PartitionUnavailable
+from sparklog_server.replica.leader import LeaderReplica, PartitionUnavailable
 
 SECOND = 1_000_000
 LAG_US = 30 * SECOND

@@ -6,11 +6,9 @@ import pytest
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, Micros, NodeId, Offset
-from sparklog_server.replica.isr_changes import isr_refused
-from sparklog_server.replica.leader import Following
+from sparklog_server.replica.leader import Following, PartitionUnavailable
+from sparklog_server.replica.partition import any_role_of, isr_refused
 from sparklog_server.replica.purgatory import Waiter
-from sparklog_server.replica.readable import any_role_of
-from sparklog_server.replica.unavailable import PartitionUnavailable
 from tests.log.logs import EPOCH, NOW, batch
 from tests.replica.test_cutting import World
 from tests.replica.test_leader import brokers

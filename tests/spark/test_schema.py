@@ -28,8 +28,7 @@ from sparklog.errors import SettingsError
 from sparklog.model import Offset, TopicPartition
 from sparklog.record.batch import build_batch
 from sparklog.spark.options import Options
-from sparklog.spark.parts import parts_of, with_schemas
-from sparklog.spark.schema import arrow_schema, check_projection, source_schema
+from sparklog.spark.schema import arrow_schema, check_projection, parts_of, source_schema, with_schemas
 from sparklog.spark.types import spark_type
 
 AVRO = json.dumps(

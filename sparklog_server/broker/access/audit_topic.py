@@ -36,8 +36,8 @@ from sparklog_server.broker.cluster.links import AUDIT
 from sparklog_server.broker.context import Context
 from sparklog_server.coordinator.placement import AUDIT_TOPIC
 from sparklog_server.log.producers.validate import RecordsRefused
+from sparklog_server.replica.leader import PartitionUnavailable
 from sparklog_server.replica.partition import Partition
-from sparklog_server.replica.unavailable import PartitionUnavailable
 from sparklog_server.security.audit import EVENT
 
 QUEUED_BYTES_MAX: Final = 1 << 20

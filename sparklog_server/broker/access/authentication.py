@@ -23,9 +23,8 @@ from sparklog_server.config.listeners import parse_protocol_map
 from sparklog_server.config.sasl_settings import SaslSettings, text_for
 from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import StorageError
-from sparklog_server.metadata.carried import CarriedKey, credential_key
 from sparklog_server.metadata.delegation_tokens import ends_ms, token_hmac, token_of
-from sparklog_server.metadata.image import MetadataImage
+from sparklog_server.metadata.image import CarriedKey, MetadataImage, credential_key
 from sparklog_server.metadata.records import UserScramCredentialRecord
 from sparklog_server.metadata.scram_secret import scram_secret_of
 from sparklog_server.security.sasl import ServerMachine

@@ -17,7 +17,7 @@ from sparklog_server.broker.access.authorization import CLUSTER_NAME, Operation,
 from sparklog_server.broker.context import Context
 from sparklog_server.config.http_settings import LISTENER_NAME
 from sparklog_server.config.layers import Layers
-from sparklog_server.metadata.carried import credential_key
+from sparklog_server.metadata.image import credential_key
 from sparklog_server.metadata.records import UserScramCredentialRecord
 from sparklog_server.security import NotLoaded
 from sparklog_server.security.plain import PlainUsers

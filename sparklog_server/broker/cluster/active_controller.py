@@ -23,8 +23,8 @@ from sparklog.wire.schema import Message
 from sparklog_server.broker.cluster.metadata_log import MetadataLog
 from sparklog_server.controller.controller import Controller
 from sparklog_server.disk.door import StorageError
-from sparklog_server.metadata.batches import batch_of
 from sparklog_server.metadata.image import MetadataDelta
+from sparklog_server.metadata.records import batch_of
 from sparklog_server.outcome import Outcome
 from sparklog_server.raft.node import RaftNode
 from sparklog_server.raft.quorum_state import ENDED

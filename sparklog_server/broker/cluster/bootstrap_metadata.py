@@ -12,9 +12,8 @@ from sparklog.errors import DecodeError
 from sparklog.wire.schema import Message
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.directory.first_start import BOOTSTRAP_FILE
-from sparklog_server.metadata.batches import records_of
 from sparklog_server.metadata.features import KRAFT_VERSION, METADATA_LEVEL, METADATA_VERSION, SUPPORTED
-from sparklog_server.metadata.records import FeatureLevelRecord
+from sparklog_server.metadata.records import FeatureLevelRecord, records_of
 
 
 def bootstrap_records(batches: memoryview, log_dir: str, trace: Callable[..., None]) -> tuple[Message, ...]:

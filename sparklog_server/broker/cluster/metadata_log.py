@@ -18,8 +18,8 @@ from sparklog.model import LeaderEpoch, Offset
 from sparklog.wire.schema import Message
 from sparklog_server.broker.cluster.snapshot_generator import SnapshotGenerator
 from sparklog_server.disk.door import StorageError
-from sparklog_server.metadata.batches import records_of
-from sparklog_server.metadata.image import MetadataDelta, MetadataImage
+from sparklog_server.metadata.image import MetadataDelta, MetadataImage, difference
+from sparklog_server.metadata.records import records_of
 from sparklog_server.raft.node import RaftNode
 
 
@@ -121,8 +121,6 @@ class MetadataLog:
 
     def _replaced(self, high_watermark: Offset) -> MetadataDelta:
         """The changes from the image to that of a snapshot which has taken the place of the log."""
-        from sparklog_server.metadata.difference import difference  # only followers install snapshots
-
         self._snapshots.installed()
         after, _ = MetadataImage().apply(self.records(high_watermark))
         return difference(self.image, after)

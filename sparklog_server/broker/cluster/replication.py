@@ -39,9 +39,8 @@ from sparklog_server.metadata.image import MetadataDelta
 from sparklog_server.replica.fetcher import Fetcher, FetchLimits, SentFetch
 from sparklog_server.replica.follower import FollowedKey, Follower
 from sparklog_server.replica.isr import IsrState
-from sparklog_server.replica.isr_changes import check_in_sync, isr_committed, isr_refused
 from sparklog_server.replica.leader import Following, LeaderReplica
-from sparklog_server.replica.partition import Partition
+from sparklog_server.replica.partition import Partition, check_in_sync, isr_committed, isr_refused
 
 _EARLIEST_LOCAL: Final = -4
 _LATEST: Final = -1

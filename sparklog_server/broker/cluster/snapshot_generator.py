@@ -21,8 +21,8 @@ from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.log.segment.segment import LOG_SUFFIX
-from sparklog_server.metadata.batches import batch_of
 from sparklog_server.metadata.image import MetadataImage
+from sparklog_server.metadata.records import batch_of
 from sparklog_server.metadata.snapshot import records_of_image
 from sparklog_server.raft.node import RaftNode
 from sparklog_server.raft.quorum_state import ENDED

@@ -27,9 +27,9 @@ from sparklog_server.metadata.entries import PartitionImage
 from sparklog_server.metadata.image import MetadataDelta
 from sparklog_server.outcome import Refused
 from sparklog_server.replica.directory import Trace
+from sparklog_server.replica.leader import PartitionUnavailable
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.transactional import append_in_transaction, append_marker
-from sparklog_server.replica.unavailable import PartitionUnavailable
 
 
 class LedPartition:

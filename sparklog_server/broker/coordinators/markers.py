@@ -19,9 +19,9 @@ from sparklog_server.broker.coordinators.txn_marker import Done, TxnMarker
 from sparklog_server.broker.session import Wakeable
 from sparklog_server.coordinator.placement import INTERNAL_TOPICS, OFFSETS_TOPIC
 from sparklog_server.log.producers.validate import RecordsRefused
+from sparklog_server.replica.leader import PartitionUnavailable
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.transactional import append_marker
-from sparklog_server.replica.unavailable import PartitionUnavailable
 
 _BUMPED_SINCE = 2
 _NOT_READY = (

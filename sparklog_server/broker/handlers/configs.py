@@ -30,8 +30,8 @@ from sparklog_server.config.describe import (
     describe_group,
     describe_topic,
 )
-from sparklog_server.controller.names import check_name
 from sparklog_server.controller.resources import CLIENT_METRICS_RESOURCE, GROUP_RESOURCE
+from sparklog_server.controller.topic_names import check_name
 from sparklog_server.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from sparklog_server.outcome import Refused
 

@@ -20,11 +20,11 @@ from sparklog_server.broker.access.authorization import Operation, Resource
 from sparklog_server.broker.context import OWN_DISK_WAIT_MS, Context
 from sparklog_server.broker.session import AnsweredInSteps, Call, Parked
 from sparklog_server.coordinator.placement import INTERNAL_TOPICS
+from sparklog_server.replica.leader import PartitionUnavailable
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.purgatory import PurgatoryFull
 from sparklog_server.replica.retention import delete_records as raise_log_start
 from sparklog_server.replica.retention import deletion_end
-from sparklog_server.replica.unavailable import PartitionUnavailable
 
 _NO_LOW_WATERMARK = -1
 

@@ -18,7 +18,7 @@ from sparklog_server.broker.access.authorization import Operation, Resource
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.handlers.administration import names_too_many
 from sparklog_server.broker.session import AnsweredInSteps, Call, Encoded, Parked
-from sparklog_server.controller.names import check_name
+from sparklog_server.controller.topic_names import check_name
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.producers.producer_state import MANY, NO_SEQUENCE, FrozenProducers, Producer
 from sparklog_server.outcome import Refused

@@ -14,7 +14,7 @@ from sparklog_server.broker.context import Context
 from sparklog_server.broker.handlers.authorized_operations import operations_on_topic
 from sparklog_server.broker.session import AnsweredInSteps, Call
 from sparklog_server.controller.elections import has_replica_online
-from sparklog_server.controller.names import check_name
+from sparklog_server.controller.topic_names import check_name
 from sparklog_server.coordinator.placement import INTERNAL_TOPICS
 from sparklog_server.metadata.entries import PartitionImage
 from sparklog_server.metadata.image import MetadataImage

@@ -17,8 +17,8 @@ from sparklog_server.broker.access.authorization import CLUSTER_NAME, Operation,
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import AnsweredInSteps, Call
 from sparklog_server.log.partition_log import OffsetOutOfRange
+from sparklog_server.replica.leader import PartitionUnavailable
 from sparklog_server.replica.partition import Partition
-from sparklog_server.replica.unavailable import PartitionUnavailable
 
 
 def offset_for_leader_epoch(

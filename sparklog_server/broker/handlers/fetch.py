@@ -39,11 +39,9 @@ from sparklog_server.log.lookup.aborted import IndexReading
 from sparklog_server.log.lookup.places import BrokenFrame
 from sparklog_server.log.partition_log import OffsetOutOfRange
 from sparklog_server.replica.fetch_sessions import FULL_FETCH, NO_SESSION
-from sparklog_server.replica.leader import Role
-from sparklog_server.replica.partition import Partition
+from sparklog_server.replica.leader import PartitionUnavailable, Role
+from sparklog_server.replica.partition import DEBUGGING, Partition, RoleOf, any_role_of
 from sparklog_server.replica.purgatory import PurgatoryFull
-from sparklog_server.replica.readable import DEBUGGING, RoleOf, any_role_of
-from sparklog_server.replica.unavailable import PartitionUnavailable
 
 # Reading an enum member through its class costs as much as two calls.
 _READ: Final = Operation.READ

@@ -23,11 +23,11 @@ from sparklog_server.broker.handlers.authorized_operations import operations_on_
 from sparklog_server.broker.handlers.coordinators import make_topic
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.broker.sliced_requests import SLICE, RequestSlice
-from sparklog_server.controller.names import check_name
+from sparklog_server.controller.topic_names import check_name
 from sparklog_server.coordinator.placement import INTERNAL_TOPICS
 from sparklog_server.metadata.entries import PartitionImage, TopicImage
 from sparklog_server.outcome import Refused
-from sparklog_server.replica.disks import has_room
+from sparklog_server.replica.replica_manager import has_room
 
 _AUTO_CREATED_MAX = 100
 """The number of missing topics that one request creates; a client that still misses some sends another."""

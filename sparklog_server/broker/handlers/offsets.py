@@ -29,11 +29,9 @@ from sparklog_server.broker.session import Answer, AnsweredInSteps, Call, Parked
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.lookup.time_lookup import SEARCH_BYTES, Found, TimeSearch, run_all
 from sparklog_server.log.producers.validate import RecordsRefused
-from sparklog_server.replica.leader import Following, LeaderReplica, Role
-from sparklog_server.replica.partition import Partition
+from sparklog_server.replica.leader import Following, LeaderReplica, PartitionUnavailable, Role
+from sparklog_server.replica.partition import DEBUGGING, Partition, any_role_of
 from sparklog_server.replica.purgatory import PurgatoryFull
-from sparklog_server.replica.readable import DEBUGGING, any_role_of
-from sparklog_server.replica.unavailable import PartitionUnavailable
 
 LATEST = -1
 EARLIEST = -2

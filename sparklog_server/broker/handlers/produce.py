@@ -44,9 +44,9 @@ from sparklog_server.coordinator.placement import AUDIT_TOPIC, INTERNAL_TOPICS
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.producers.validate import Checked, NeedsJob, RecordsRefused, Sent, check_client_batch
 from sparklog_server.log.producers.validate_steps import ValidationMemory, check_all
+from sparklog_server.replica.leader import PartitionUnavailable
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.purgatory import PurgatoryFull
-from sparklog_server.replica.unavailable import PartitionUnavailable
 
 _FEW: Final = 128
 """The number of partitions that are appended in one turn; a request with more is served in steps."""

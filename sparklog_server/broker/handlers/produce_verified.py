@@ -29,9 +29,9 @@ from sparklog_server.broker.coordinators.transaction_verification import (
 from sparklog_server.broker.session import Answer, Call, Parked
 from sparklog_server.log.producers.producer_state import Verification
 from sparklog_server.log.producers.validate import RecordsRefused
+from sparklog_server.replica.leader import PartitionUnavailable
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.transactional import begin_verification
-from sparklog_server.replica.unavailable import PartitionUnavailable
 
 _ADDING_SINCE = 12
 """The version of Produce that adds its partitions to the transaction (KIP-890)."""

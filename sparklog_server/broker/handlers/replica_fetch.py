@@ -23,9 +23,9 @@ from sparklog_server.broker.session import Call, Parked
 from sparklog_server.log.lookup.places import BrokenFrame
 from sparklog_server.log.partition_log import OffsetOutOfRange
 from sparklog_server.replica.fetch_sessions import FULL_FETCH, NO_SESSION, epoch_after, key_of, refusal_of
+from sparklog_server.replica.leader import PartitionUnavailable
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.sessions import PARTS_MAX, UNKNOWN, ReplicaSession, StandingPart
-from sparklog_server.replica.unavailable import PartitionUnavailable
 
 _TOPIC_IDS_SINCE = 13
 _NO_TOPIC_ID: Final = Uuid(bytes(16))

@@ -40,7 +40,7 @@ from sparklog_server.controller.topics import (
 )
 from sparklog_server.metadata.entries import TopicImage
 from sparklog_server.outcome import RECORDS_PER_REQUEST_MAX, TOO_MANY_RECORDS
-from sparklog_server.replica.disks import has_room
+from sparklog_server.replica.replica_manager import has_room
 
 _NO_ROOM = ErrorCode.KAFKA_STORAGE_ERROR
 _NO_ROOM_MESSAGE = (

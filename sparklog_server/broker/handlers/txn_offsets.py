@@ -30,8 +30,8 @@ from sparklog_server.broker.session import AnsweredInSteps, Call, Parked
 from sparklog_server.coordinator.group.offsets import refused_txn_commit
 from sparklog_server.log.producers.producer_state import NO_SEQUENCE
 from sparklog_server.log.producers.validate import RecordsRefused
+from sparklog_server.replica.leader import PartitionUnavailable
 from sparklog_server.replica.transactional import begin_verification
-from sparklog_server.replica.unavailable import PartitionUnavailable
 
 _LOADING_SINCE = 2
 """Earlier clients fail on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""

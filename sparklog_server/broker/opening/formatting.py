@@ -25,9 +25,8 @@ from sparklog_server.log.directory.identity import (
     new_uuid,
     write_meta,
 )
-from sparklog_server.metadata.batches import batch_of
 from sparklog_server.metadata.features import INITIAL
-from sparklog_server.metadata.records import FeatureLevelRecord
+from sparklog_server.metadata.records import FeatureLevelRecord, batch_of
 from sparklog_server.raft.snapshots import write_bootstrap, write_bootstrap_metadata
 
 KRAFT_VERSION = 1

@@ -21,8 +21,7 @@ from sparklog_server.broker.opening.directories import recover_logs
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import Disk, StorageError
-from sparklog_server.metadata.difference import difference
-from sparklog_server.metadata.image import MetadataDelta, MetadataImage
+from sparklog_server.metadata.image import MetadataDelta, MetadataImage, difference
 from sparklog_server.replica.directory import ReplicaDirectory, Trace
 from sparklog_server.replica.replica_manager import ReplicaManager
 

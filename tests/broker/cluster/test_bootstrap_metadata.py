@@ -4,8 +4,7 @@ import pytest
 
 from sparklog.record.control import SnapshotFooter, SnapshotHeader, build_control
 from sparklog.wire.schema import Message
-from sparklog_server.metadata.batches import batch_of
-from sparklog_server.metadata.records import FeatureLevelRecord, UserScramCredentialRecord
+from sparklog_server.metadata.records import FeatureLevelRecord, UserScramCredentialRecord, batch_of
 from sparklog_server.metadata.scram_secret import scram_secret_of
 from sparklog_server.simulation.disk import SimulatedDisk
 from tests.raft.world import NOW, World

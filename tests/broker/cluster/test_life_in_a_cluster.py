@@ -11,9 +11,8 @@ from sparklog.record.batch import build_batch
 from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from sparklog.wire.messages.produce import ProduceResponse
 from sparklog_server.config.settings import BrokerSettings
-from sparklog_server.metadata.batches import batch_of
 from sparklog_server.metadata.features import METADATA_LEVEL, METADATA_VERSION
-from sparklog_server.metadata.records import FeatureLevelRecord
+from sparklog_server.metadata.records import FeatureLevelRecord, batch_of
 from sparklog_server.simulation.cluster import SimulatedConnection, SimulatedNode
 from sparklog_server.simulation.disk import NO_SPACE, SimulatedDisk
 from tests.broker.clusters import CLUSTER_ID, Cluster
