@@ -24,10 +24,11 @@ from .acls import KnownRules, create_acls, delete_acls
 from .alterations import alter_configs, incremental_alter_configs
 from .client_quotas import alter_client_quotas
 from .credentials import alter_user_scram_credentials
+from .elect_leaders import elect_leaders
 from .elections import SettingsFor
 from .features import update_features
-from .partition_changes import alter_partition_reassignments, elect_leaders
 from .quorum_port import QuorumPort
+from .reassignments import alter_partition_reassignments
 from .refusals import refusal_of
 from .topics import DecisionInputs, create_partitions, create_topics, delete_topics
 

@@ -13,8 +13,9 @@ the feature eligible.leader.replicas.version there is no ELR, and the ISR never 
 stays in it even when it cannot lead.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
+from types import MappingProxyType
 
 import msgspec
 
@@ -28,6 +29,7 @@ from sparklog_server.metadata.records import NO_LEADER, PartitionChangeRecord
 SettingsFor = Callable[[str], TopicSettings]
 IsAcceptable = Callable[[NodeId], bool]
 
+NO_DIRECTORIES: Mapping[NodeId, Uuid] = MappingProxyType({})
 _RECOVERING = 1
 
 
@@ -54,6 +56,64 @@ class ElectionRules(msgspec.Struct, frozen=True):
         return Election.UNCLEAN if self.is_unclean_allowed else Election.ONLINE
 
 
+class Reassignment(msgspec.Struct, frozen=True):
+    """The replicas of a partition, and which of them a reassignment adds and removes (KIP-455): `replicas`
+    are the target in order of preference, and after it those to be removed.
+    """
+
+    replicas: tuple[NodeId, ...]
+    adding: tuple[NodeId, ...] = ()
+    removing: tuple[NodeId, ...] = ()
+
+    @classmethod
+    def of(cls, partition: PartitionImage) -> "Reassignment":
+        """That of a partition at present."""
+        return cls(partition.replicas, partition.adding_replicas, partition.removing_replicas)
+
+    def to(self, target: Sequence[NodeId], isr: Sequence[NodeId]) -> "Reassignment":
+        """The one that leads from here to `target`: a replica that an earlier one was about to add still
+        counts as added if it is in the target, and is dropped if it is not and was never in sync.
+        """
+        dropped = set(self.adding).difference(target, isr)
+        removing = tuple(sorted(set(self.replicas) - set(target) - dropped))
+        adding = [node for node in target if node not in self.replicas or node in self.adding]
+        return Reassignment((*target, *removing), tuple(sorted(adding)), removing)
+
+    @property
+    def is_in_progress(self) -> bool:
+        """Whether it is not completed."""
+        return bool(self.adding or self.removing)
+
+    @property
+    def target(self) -> tuple[NodeId, ...]:
+        """The replicas at its end."""
+        return tuple([node for node in self.replicas if node not in self.removing])
+
+    @property
+    def originals(self) -> tuple[NodeId, ...]:
+        """The replicas that a cancel leaves."""
+        return tuple([node for node in self.replicas if node not in self.adding])
+
+    def completed(
+        self, isr: tuple[NodeId, ...], min_isr: int, is_acceptable: IsAcceptable
+    ) -> tuple["Reassignment", tuple[NodeId, ...]]:
+        """(reassignment, ISR) as they are with this ISR: completed once every added replica is in sync, and
+        one that stays, and as many as `min_isr` wants of those that are alive. One that lowers the
+        replication factor waits for its whole target, lest fewer replicas be in sync than before; another is
+        not held up by a dead replica that does not move (KAFKA-19975).
+        """
+        if not self.is_in_progress:
+            return self, isr
+        target = self.target
+        staying = tuple([node for node in isr if node not in self.removing])
+        awaited = target if len(self.adding) < len(self.removing) else self.adding
+        if not staying or not set(awaited) <= set(staying):
+            return self, isr
+        if len(staying) < min(min_isr, len(isr)) and len(staying) < sum(map(is_acceptable, target)):
+            return self, isr
+        return Reassignment(target), staying
+
+
 def has_elr(image: MetadataImage) -> bool:
     """Whether eligible leader replicas are enabled in the cluster (KIP-966)."""
     return image.features.get(ELR_VERSION, 0) > 0
@@ -77,20 +137,23 @@ def change_of(
     is_acceptable: IsAcceptable,
     election: Election | None = None,
     isr: tuple[NodeId, ...] | None = None,
-    replicas: tuple[NodeId, ...] | None = None,
+    reassignment: Reassignment | None = None,
+    directories: Mapping[NodeId, Uuid] = NO_DIRECTORIES,
     lost: NodeId | None = None,
 ) -> PartitionChangeRecord | None:
-    """The record that gives a partition this ISR, these replicas and an eligible leader; None if nothing
-    changes. `isr` and `replicas` are the present ones unless they are given.
+    """The record that gives a partition this ISR, these replicas and an eligible leader, and completes its
+    reassignment if the ISR allows that; None if nothing changes. ISR and reassignment are the present ones
+    unless they are given; `directories` are those of the replicas that a reassignment begins to add.
 
-    The replica `lost` may have lost records, as after an unclean stop: it does not become eligible. New
-    replicas need their directories from the caller.
+    The replica `lost` may have lost records, as after an unclean stop: it does not become eligible.
     """
     isr = partition.isr if isr is None else isr
-    replicas = partition.replicas if replicas is None else replicas
+    reassignment = Reassignment.of(partition) if reassignment is None else reassignment
+    reassignment, isr = reassignment.completed(isr, rules.min_isr, is_acceptable)
+    replicas = reassignment.replicas
     eligible = _eligible_after(partition, replicas, isr, rules, lost)
     leader, is_unclean = elect(
-        partition, replicas, isr, eligible, rules, election or rules.election, is_acceptable
+        partition, reassignment, isr, eligible, rules, election or rules.election, is_acceptable
     )
     unchanged = PartitionChangeRecord(partition_id=index, topic_id=topic_id)
     record = PartitionChangeRecord(partition_id=index, topic_id=topic_id)
@@ -112,21 +175,29 @@ def change_of(
     if rules.has_elr:
         _record_last_leader(partition, record)
     if replicas != partition.replicas:
+        known = {**directories, **dict(zip(partition.replicas, partition.directories, strict=True))}
         record.replicas = list(replicas)
-        record.directories = [partition.directories[partition.replicas.index(node)] for node in replicas]
+        record.directories = [known[node] for node in replicas]
+    if reassignment.adding != partition.adding_replicas:
+        record.adding_replicas = list(reassignment.adding)
+    if reassignment.removing != partition.removing_replicas:
+        record.removing_replicas = list(reassignment.removing)
     return None if record == unchanged else record
 
 
 def elect(
     partition: PartitionImage,
-    replicas: tuple[NodeId, ...],
+    reassignment: Reassignment,
     isr: tuple[NodeId, ...],
     eligible: tuple[NodeId, ...],
     rules: ElectionRules,
     election: Election,
     is_acceptable: IsAcceptable,
 ) -> tuple[NodeId, bool]:
-    """(leader or -1, whether the election is unclean): the present leader stays if it is valid."""
+    """(leader or -1, whether the election is unclean): the present leader stays if it is valid. An unclean
+    election takes a replica that is being added, whose log is the shortest, after all others.
+    """
+    replicas = reassignment.replicas
     valid = isr or eligible
     first = replicas[:1] if election is Election.PREFERRED else ()
     for node in (*first, partition.leader, *replicas):
@@ -137,7 +208,7 @@ def elect(
         if last in replicas and is_acceptable(last):
             return last, True
     if election is Election.UNCLEAN:
-        for node in replicas:
+        for node in (*reassignment.originals, *reassignment.adding):
             if is_acceptable(node):
                 return node, True
     return NodeId(NO_LEADER), False
@@ -166,10 +237,9 @@ def _record_last_leader(partition: PartitionImage, record: PartitionChangeRecord
 
 
 def has_replica_online(partition: PartitionImage, broker: BrokerImage) -> bool:
-    """Whether the directory of the broker's replica is online."""
+    """Whether the broker has a replica of the partition, and its directory is online."""
     directory = partition.directory_of(broker.node_id)
-    assert directory is not None
-    return broker.has_online(directory)
+    return directory is not None and broker.has_online(directory)
 
 
 def acceptable(

@@ -68,7 +68,7 @@ from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest, Un
 from sparklog.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from sparklog.wire.schema import Message
 
-from .partition_changes import election_refusal
+from .elect_leaders import election_refusal
 from .tokens import refusal_of_token
 
 

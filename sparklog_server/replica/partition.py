@@ -224,6 +224,7 @@ class Partition:
 
     def close(self) -> None:
         """End the replica: the partition is deleted from this node."""
+        self._noted.placed[self] = None
         self._resign(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
         self.log.close()
 

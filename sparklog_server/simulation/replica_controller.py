@@ -10,17 +10,23 @@ from random import Random
 from typing import Any, NamedTuple, Protocol, cast
 
 from sparklog.effects import Effect
-from sparklog.errors import ErrorCode
+from sparklog.errors import ErrorCode, code_of
 from sparklog.model import Instant, NodeId, Offset, Uuid
 from sparklog.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from sparklog.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest
 from sparklog.wire.schema import Message
 from sparklog_server.config.topic_settings import TopicSettings
 from sparklog_server.controller.alter_partition import alter_partition
 from sparklog_server.controller.brokers import Brokers, fencing
+from sparklog_server.controller.reassignments import alter_partition_reassignments
 from sparklog_server.controller.sessions import Sessions
-from sparklog_server.metadata.entries import BrokerImage
+from sparklog_server.metadata.entries import BrokerImage, PartitionImage
 from sparklog_server.metadata.features import ELR_VERSION, INITIAL
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.metadata.records import (
@@ -38,6 +44,8 @@ _SESSION_US = 1_000_000
 _CHECK_US = 50_000
 _AGAIN_US = 50_000
 _PROBED_US = (5_000, 300_000)
+_CANCELLED = 0.25
+"""The part of the reassignments that are cancels."""
 
 
 class Habits(NamedTuple):
@@ -51,6 +59,7 @@ class Habits(NamedTuple):
     suspect: float  # at a check, a broker that runs is fenced
     hasty: float  # a replica that just joined, or that the leader proposed to remove, is elected at once
     has_elr: bool
+    reassign_us: int  # the mean time between reassignments, and cancels of them; 0 for never
 
     @classmethod
     def drawn(cls, random: Random) -> "Habits":
@@ -64,6 +73,7 @@ class Habits(NamedTuple):
             suspect=random.choice((0, 0, 0.01)),
             hasty=random.choice((0, 0.1, 0.5)),
             has_elr=random.random() < 0.8,
+            reassign_us=random.choice((0, 0, 300_000, 1_000_000)),
         )
 
 
@@ -83,11 +93,19 @@ class ModelController:
     """
 
     def __init__(
-        self, random: Random, habits: Habits, settings: TopicSettings, cluster_id: str, partitions: int
+        self,
+        random: Random,
+        moves: Random,
+        habits: Habits,
+        settings: TopicSettings,
+        cluster_id: str,
+        partitions: int,
     ) -> None:
+        """`moves` draws the reassignments."""
         self.image = MetadataImage()
         self.reached = Counter[str]()
         self._random = random
+        self._moves = moves
         self._habits = habits
         self._settings = settings
         self._partitions = partitions
@@ -238,7 +256,7 @@ class ModelController:
     def _commit(self, records: Sequence[Message]) -> None:
         if not records:
             return
-        first = self._next
+        first, before = self._next, self.image
         self.image, _ = self.image.apply(
             (Offset(first + number), record) for number, record in enumerate(records)
         )
@@ -255,9 +273,26 @@ class ModelController:
                     raise Violation("leader", f"partition {number}: {one}")
                 if one.leader >= 0 and any(self.image.brokers[node].is_fenced for node in one.isr):
                     raise Violation("fenced-in-sync", f"partition {number}: {one}")
+            if (known := before.topics_by_id.get(topic.topic_id)) is not None:
+                for number, (was, now) in enumerate(zip(known.partitions, topic.partitions, strict=True)):
+                    self._check_reassignment(number, was, now)
         for machine in self._world.machines.values():
             if machine.node in self._nodes:
                 self._publish(machine)
+
+    def _check_reassignment(self, number: int, before: PartitionImage, now: PartitionImage) -> None:
+        """No replica is given up before every new one is in sync, and a completed reassignment leaves at
+        least as many in sync as are needed and can be. Raises Violation.
+        """
+        left = set(before.replicas) - set(now.replicas)
+        if not left or left <= set(before.adding_replicas):
+            return
+        self.reached["reassigned"] += 1
+        alive = [node for node in now.replicas if self.image.brokers[node].is_active]
+        needed = min(self._settings.min_insync_replicas, len(alive), len(before.isr))
+        added = set(before.adding_replicas) & set(now.replicas)
+        if not added <= set(now.isr) or len(now.isr) < needed:
+            raise Violation("given-up", f"partition {number}: from {before} to {now}")
 
     def _publish(self, machine: Machine) -> None:
         self._world.clock.after(self._delay_us(), partial(self._deliver, machine, machine.life, self.image))
@@ -288,6 +323,9 @@ class ModelController:
                 self._commit(fencing(self.image, broker, self._settings_for))
         if self._habits.move_us and self._happens(_CHECK_US / self._habits.move_us):
             self._move()
+        is_reassigning = self._habits.reassign_us and not self._is_calm
+        if is_reassigning and self._moves.random() < _CHECK_US / self._habits.reassign_us:
+            self._reassign()
 
     def ended(self, node: NodeId) -> None:
         """A process has ended: the end of its connection may tell."""
@@ -310,6 +348,19 @@ class ModelController:
         if partition.leader >= 0 and able:
             leader = self._random.choice(able)
             self._commit([PartitionChangeRecord(partition_id=index, topic_id=TOPIC_ID, leader=leader)])
+
+    def _reassign(self) -> None:
+        """Ask for other replicas of a partition, or for its original ones."""
+        index, nodes = self._moves.randrange(self._partitions), [*map(int, self._nodes)]
+        target = self._moves.sample(nodes, self._moves.randint(_REPLICAS - 1, min(_REPLICAS + 1, len(nodes))))
+        asked = None if self._moves.random() < _CANCELLED else target
+        request = AlterPartitionReassignmentsRequest(
+            topics=[ReassignableTopic(TOPIC, [ReassignablePartition(index, asked)])]
+        )
+        outcome = alter_partition_reassignments(self.image, request, self._settings_for)
+        self._commit(outcome.records)
+        code = code_of(outcome.reply.responses[0].partitions[0].error_code)
+        self.reached[f"{'cancel' if asked is None else 'reassign'}-{code.name}"] += 1
 
     def _create(self, brokers: Sequence[BrokerImage]) -> None:
         records: list[Message] = [TopicRecord(name=TOPIC, topic_id=TOPIC_ID)]

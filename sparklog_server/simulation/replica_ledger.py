@@ -31,7 +31,7 @@ class ReplicaLedger:
         self._leaders: dict[tuple[TopicPartition, int], NodeId] = {}
         self._shown: dict[tuple[NodeId, TopicPartition], Offset] = {}  # the high watermark at the last check
         self._ends: dict[tuple[NodeId, TopicPartition], Offset] = {}
-        self._checked: dict[NodeId, dict[TopicPartition, _Facts]] = {}  # at the last check
+        self._checked: dict[NodeId, dict[TopicPartition, tuple[Partition, _Facts]]] = {}  # at the last check
 
     @property
     def led(self) -> int:
@@ -46,8 +46,11 @@ class ReplicaLedger:
         """The process of the node has ended: the next one is checked from the start of its logs."""
         self._checked.pop(node, None)
         for one in self._ledgers:
-            self._shown.pop((node, one), None)
-            self._ends.pop((node, one), None)
+            self._forget(node, one)
+
+    def _forget(self, node: NodeId, at: TopicPartition) -> None:
+        self._shown.pop((node, at), None)
+        self._ends.pop((node, at), None)
 
     def check(self, node: NodeId, partitions: ReplicaManager) -> None:
         """Check the replicas that have changed in a turn. Raises Violation."""
@@ -62,9 +65,12 @@ class ReplicaLedger:
                     _check_watermark(node, partition, leader)
                 epoch = None if leader is None else leader.leader_epoch
                 facts = log.log_start_offset, end, high_watermark, epoch
-                if facts != checked.get(at):
+                known, before = checked.get(at, (partition, None))
+                if known is not partition:  # another log: the replica has left this node and come back
+                    self._forget(node, at)
+                if facts != before:
                     self._check(node, at, partition, self._ledgers[at])
-                    checked[at] = facts
+                    checked[at] = partition, facts
 
     def _check(self, node: NodeId, at: TopicPartition, partition: Partition, ledger: Ledger) -> None:
         log_end, high_watermark = partition.log.log_end_offset, partition.high_watermark

@@ -142,6 +142,7 @@ class _Run:
         habits = habits._replace(has_elr=habits.has_elr or needs_elr)
         self.controller = ModelController(
             random_for(scenario.seed, "controller"),
+            random_for(scenario.seed, "moves"),
             habits,
             self._settings(1).topics,
             CLUSTER_ID,
@@ -241,7 +242,8 @@ class _Run:
 
     def _is_in_sync(self, at: TopicPartition) -> bool:
         image = self.controller.image.partition(at)
-        return image is not None and set(image.isr) == set(image.replicas)
+        is_moving = image is not None and (image.adding_replicas or image.removing_replicas)
+        return image is not None and not is_moving and set(image.isr) == set(image.replicas)
 
     def _check_replicas(self, at: TopicPartition) -> None:
         """All replicas are in sync, and have one log below the lowest end."""

@@ -13,7 +13,7 @@ from sparklog_server.controller.directory_assignment import assign_replicas_to_d
 from sparklog_server.metadata.entries import PartitionImage
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.metadata.records import BrokerRegistrationChangeRecord
-from tests.controller.test_partition_changes import DIRECTORIES, TOPIC_ID, after, image_of
+from tests.controller.test_elect_leaders import DIRECTORIES, TOPIC_ID, after, image_of
 
 ELSEWHERE = Uuid(b"e" * 16)
 

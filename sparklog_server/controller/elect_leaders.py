@@ -1,15 +1,8 @@
-"""Administrative changes of existing partitions: leader election (KIP-460) and reassignment (KIP-455)."""
+"""ElectLeaders: leader election on request (KIP-460)."""
 
 from collections.abc import Sequence
 
 from sparklog.errors import ErrorCode
-from sparklog.model import NodeId, Uuid
-from sparklog.wire.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
-    ReassignablePartitionResponse,
-    ReassignableTopicResponse,
-)
 from sparklog.wire.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
@@ -22,8 +15,7 @@ from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.metadata.records import NO_LEADER
 from sparklog_server.outcome import RECORDS_PER_REQUEST_MAX, TOO_MANY_RECORDS, Outcome, Refused
 
-from .elections import Election, ElectionRules, SettingsFor, acceptable, change_of, rules_for
-from .topics import check_nodes
+from .elections import Election, SettingsFor, acceptable, change_of, rules_for
 
 PREFERRED = 0
 UNCLEAN = 1
@@ -138,101 +130,3 @@ def _elected(
             ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "Eligible topic partition leaders are not available."
         )
     return change
-
-
-def alter_partition_reassignments(
-    image: MetadataImage, request: AlterPartitionReassignmentsRequest, settings_for: SettingsFor
-) -> Outcome[Message, AlterPartitionReassignmentsResponse]:
-    """Reassign partitions, each by itself; an empty list of replicas cancels a reassignment."""
-    records: list[Message] = []
-    responses: list[ReassignableTopicResponse] = []
-    for topic in request.topics:
-        told = []
-        for asked in topic.partitions:
-            result = ReassignablePartitionResponse(partition_index=asked.partition_index, error_message=None)
-            try:
-                partition, topic_id = _partition_of(image, topic.name, asked.partition_index)
-                if asked.replicas is None:
-                    _cancel(partition)
-                else:
-                    if not request.allow_replication_factor_change and len(asked.replicas) != len(
-                        partition.replicas
-                    ):
-                        message = f"The replication factor is changed from {len(partition.replicas)} to {len(asked.replicas)}"  # noqa: E501
-                        raise Refused(ErrorCode.INVALID_REPLICATION_FACTOR, message)
-                    rules = rules_for(image, image.topics_by_id[topic_id], settings_for(topic.name))
-                    records += _reassigned(
-                        image, partition, topic_id, asked.partition_index, asked.replicas, rules
-                    )
-            except Refused as refusal:
-                result.error_code, result.error_message = refusal.code, refusal.message
-            told.append(result)
-        responses.append(ReassignableTopicResponse(name=topic.name, partitions=told))
-    reply = AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=request.allow_replication_factor_change,
-        error_message=None,
-        responses=responses,
-    )
-    if len(records) > RECORDS_PER_REQUEST_MAX:
-        reply.error_code, reply.error_message, reply.responses = (
-            ErrorCode.POLICY_VIOLATION,
-            TOO_MANY_RECORDS,
-            [],
-        )
-        records = []
-    return Outcome(tuple(records), reply)
-
-
-def _partition_of(image: MetadataImage, name: str, index: int) -> tuple[PartitionImage, Uuid]:
-    topic = image.topics_by_name.get(name)
-    if topic is None:
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {name}.")
-    if not 0 <= index < len(topic.partitions):
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name}:{index}.")
-    return topic.partitions[index], topic.topic_id
-
-
-def _cancel(partition: PartitionImage) -> None:
-    """Refuse to cancel a reassignment: this controller starts none, and cannot yet cancel one that a Kafka
-    controller started.
-    """
-    if not partition.adding_replicas and not partition.removing_replicas:
-        raise Refused(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, None)
-    raise Refused(
-        ErrorCode.INVALID_REPLICA_ASSIGNMENT, "A move of replicas between brokers cannot be cancelled yet."
-    )
-
-
-def _reassigned(
-    image: MetadataImage,
-    partition: PartitionImage,
-    topic_id: Uuid,
-    index: int,
-    nodes: Sequence[int],
-    rules: ElectionRules,
-) -> list[Message]:
-    """The record that reorders or drops replicas; raises Refused."""
-    check_nodes(image, nodes, None)
-    target = tuple(NodeId(node) for node in nodes)
-    if target == partition.replicas:
-        return []
-    if any(node not in partition.replicas for node in target):
-        # A new replica must first copy the log, and until then the partition would count a replica that holds
-        # no records.
-        raise Refused(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"Replicas cannot move to other brokers yet: {list(nodes)} adds some.",
-        )
-    isr = tuple(node for node in partition.isr if node in target)
-    if not isr:
-        raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"None of the replicas {list(nodes)} is in sync.")
-    change = change_of(
-        partition,
-        topic_id,
-        index,
-        rules=rules,
-        isr=isr,
-        replicas=target,
-        is_acceptable=acceptable(image, partition),
-    )
-    return [] if change is None else [change]

@@ -1,23 +1,17 @@
-"""Elections and reassignments over several brokers."""
+"""Elections on request over several brokers."""
 
 from collections.abc import Sequence
 
 import pytest
 
 from sparklog.errors import ErrorCode
-from sparklog.model import NodeId, Offset, Uuid
-from sparklog.wire.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    ReassignablePartition,
-    ReassignableTopic,
-)
+from sparklog.model import Offset, Uuid
 from sparklog.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from sparklog.wire.schema import Message
 from sparklog_server.config.topic_settings import TopicSettings
-from sparklog_server.controller.partition_changes import (
+from sparklog_server.controller.elect_leaders import (
     PREFERRED,
     UNCLEAN,
-    alter_partition_reassignments,
     elect_leaders,
 )
 from sparklog_server.metadata.entries import PartitionImage
@@ -31,13 +25,13 @@ from sparklog_server.metadata.records import (
 )
 
 TOPIC_ID = Uuid(b"t" * 16)
-DIRECTORIES = {node: Uuid(bytes([node]) * 16) for node in (1, 2, 3)}
+DIRECTORIES = {node: Uuid(bytes([node]) * 16) for node in (1, 2, 3, 4, 5)}
 
 
 def image_of(
     replicas: Sequence[int], isr: Sequence[int], leader: int, *, fenced: Sequence[int] = ()
 ) -> MetadataImage:
-    """Three brokers and one partition."""
+    """Five brokers and one partition."""
     records: list[Message] = [
         RegisterBrokerRecord(broker_id=node, broker_epoch=node, log_dirs=[one])
         for node, one in DIRECTORIES.items()
@@ -111,40 +105,3 @@ def test_a_partition_that_is_named_twice_is_elected_once() -> None:
         ErrorCode.ELECTION_NOT_NEEDED,
     ]
     assert len(outcome.records) == 1
-
-
-def reassign(image: MetadataImage, replicas: list[int] | None) -> tuple[int, PartitionImage]:
-    asked = [ReassignableTopic("t", [ReassignablePartition(0, replicas)])]
-    outcome = alter_partition_reassignments(
-        image, AlterPartitionReassignmentsRequest(topics=asked), lambda _: TopicSettings()
-    )
-    return outcome.reply.responses[0].partitions[0].error_code, after(image, outcome.records)
-
-
-def test_replicas_take_another_order_with_their_directories_and_the_leader_stays() -> None:
-    code, partition = reassign(image_of([1, 2], [1, 2], 1), [2, 1])
-    assert (code, partition.replicas, partition.leader, partition.leader_epoch) == (0, (2, 1), 1, 5)
-    assert partition.directories == (DIRECTORIES[2], DIRECTORIES[1])
-
-
-def test_a_replica_that_is_left_out_leads_no_more_and_is_in_sync_no_more() -> None:
-    code, partition = reassign(image_of([1, 2, 3], [1, 2, 3], 1), [2, 3])
-    assert (code, partition.replicas, partition.isr, partition.leader, partition.leader_epoch) == (
-        0,
-        (2, 3),
-        (2, 3),
-        2,
-        6,
-    )
-    assert partition.directories == (DIRECTORIES[2], DIRECTORIES[3])
-
-
-@pytest.mark.parametrize("replicas", [[2], [1, 3], [3]])
-def test_a_reassignment_to_a_replica_that_holds_no_records_is_refused(replicas: list[int]) -> None:
-    image = image_of([1, 2], [1], 1)
-    code, partition = reassign(image, replicas)
-    assert (code, partition) == (
-        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-        image.topics_by_name["t"].partitions[0],
-    )
-    assert partition.replicas == (NodeId(1), NodeId(2))
