@@ -80,9 +80,11 @@ def pytest_configure_node(node: "WorkerController") -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The queue begins with the longest."""
+    """The queue begins with the longest, or keeps the order that `--random-order-seed` drew."""
     workerinput = getattr(config, "workerinput", None)
-    if workerinput is not None:
+    # The plugin names its own seed where none was given. It is not installed for other Pythons.
+    is_drawn = not config.getoption("random_order_seed", "default:").startswith("default:")
+    if workerinput is not None and not is_drawn:
         from tests.queue_of_files import put_longest_first
 
         put_longest_first(items, workerinput["durations"])
