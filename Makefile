@@ -157,7 +157,8 @@ fuzz: $(TESTS_NEED)
 	@$(PY) -m tests.broker.fuzz --requests $(or $(REQUESTS),1000000)
 	@$(PY) -m tests.wire.fuzz $(if $(SECONDS),--seconds $(SECONDS))
 
-docs: .venv/.docs $(KERNELS)
+# mkdocstrings reads the source of the client, and the commands import click alone: no kernels, Arrow, DuckDB or console.
+docs: .venv/.docs
 	@$(PY) -m docs.generate
 	@$(PY) -m codespell_lib README.md CHANGELOG.md changelog.d docs
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build

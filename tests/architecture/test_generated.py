@@ -1,6 +1,8 @@
 """What is generated from the code is what the code says now, and no page points into the void."""
 
 import ast
+import subprocess
+import sys
 
 from docs import client_settings, limits
 from docs.generate import PROJECT, broken_links, generated
@@ -16,6 +18,31 @@ def test_generated_files_are_current() -> None:
         if not path.exists() or path.read_text() != text
     ]
     assert stale == [], "run `make docs`"
+
+
+WITHOUT = (
+    "pyarrow",
+    "duckdb",
+    "fastavro",
+    "starlette",
+    "uvicorn",
+    "jmespath",
+    "opentelemetry",
+    "matplotlib",
+    "pyspark",
+)
+"""Packages that the extra `docs` does not install, though others do."""
+
+
+def test_the_pages_are_generated_by_what_the_extra_docs_installs() -> None:
+    program = (
+        f"import sys; sys.modules.update(dict.fromkeys({WITHOUT}));"  # None: an import of it fails
+        "from docs.generate import generated; assert generated()"
+    )
+    done = subprocess.run(
+        (sys.executable, "-c", program), cwd=PROJECT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_no_link_is_broken() -> None:
