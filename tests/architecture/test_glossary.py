@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from docs.protocol_page import MISSING
+from tests.architecture.definitions import path_of
 from tests.architecture.source_tree import PROJECT, modules, nodes_of
 
 NONE: Final = "–"
@@ -38,13 +39,13 @@ class Row(NamedTuple):
 
 
 def test_every_file_of_the_glossary_exists() -> None:
-    assert [file for row in _rows() for file in row.files if not _path(file).exists()] == []
+    assert [file for row in _rows() for file in row.files if not path_of(file).exists()] == []
 
 
 def test_every_name_of_the_glossary_is_defined_in_a_file_of_its_row() -> None:
     undefined = []
     for row in _rows():
-        defined = {name for file in row.files for name in _defined(_path(file))}
+        defined = {name for file in row.files for name in _defined(path_of(file))}
         undefined += [f"{name} in {row.files}" for name in row.names if name not in defined]
     assert undefined == []
 
@@ -108,10 +109,6 @@ def _rows() -> tuple[Row, ...]:
     ]
     assert len(rows) > 100
     return tuple(rows)
-
-
-def _path(file: str) -> Path:
-    return PROJECT / file if file.startswith("sparklog/") else PROJECT / "sparklog_server" / file
 
 
 @cache

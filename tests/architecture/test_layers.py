@@ -340,13 +340,7 @@ def test_importing_sparklog_loads_neither_spark_nor_arrow_nor_the_server() -> No
 
 def test_no_two_modules_need_each_other() -> None:
     graph = {
-        name: sorted(
-            {
-                imported.module
-                for imported in imports_of(module)
-                if imported.module in modules() and imported.module != name
-            }
-        )
+        name: sorted({imported.module for imported in imports_of(module) if imported.module in modules()})
         for name, module in modules().items()
         if name != "sparklog"  # the public face names everything and loads it lazily
     }

@@ -177,15 +177,47 @@ def words_of(line: str) -> list[str]:
     return list(takewhile(lambda word: word.strip("|>&"), lexer))
 
 
-@pytest.mark.parametrize("line", commands())
-def test_every_option_of_a_command_exists(line: str) -> None:
-    words = words_of(line)[1:]
+def command_of(words: list[str]) -> tuple[click.Command, list[str]]:
+    """The command that these words begin with, and the words that follow its name."""
     place = COMMANDS[words[0]]
     command: click.Command = getattr(import_module(f"sparklog_server.cli.{place.module}"), place.name)
     rest = words[1:]
-    while isinstance(command, click.Group):
+    while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
         below = command.get_command(click.Context(command), rest[0])
-        assert below is not None, rest[0]
+        assert below is not None, " ".join(words)
         command, rest = below, rest[1:]
+    return command, rest
+
+
+@pytest.mark.parametrize("line", commands())
+def test_every_option_of_a_command_exists(line: str) -> None:
+    words = words_of(line)[1:]
+    command, rest = command_of(words)
     context = click.Context(command, info_name=words[0])
     command.make_parser(context).parse_args(rest)  # raises NoSuchOption
+
+
+def mentioned() -> set[str]:
+    """What stands between single quotes of code in the text of the pages, without line breaks."""
+    texts = ((PROJECT / page).read_text() for page in pages())
+    quoted = (span for text in texts for span in re.findall(r"(?<!`)`([^`]+)`(?!`)", text))
+    return {re.sub(r"\s+", " ", span) for span in quoted}
+
+
+def test_every_command_in_a_sentence_exists_with_its_options() -> None:
+    named = sorted(span for span in mentioned() if re.match(r"sparklog [a-z][a-z-]*( |$)", span))
+    assert len(named) > 100
+    unknown = []
+    for line in named:
+        command, rest = command_of(words_of(line)[1:])
+        options = {name for one in command.params for name in (*one.opts, *one.secondary_opts)} | {"--help"}
+        given = {word.partition("=")[0] for word in rest if word.startswith("--")}
+        unknown += [f"{line}: {option}" for option in given - options]
+    assert unknown == []
+
+
+def test_every_target_of_make_in_a_sentence_exists() -> None:
+    targets = set(re.findall(r"^([a-z][\w-]*):", (PROJECT / "Makefile").read_text(), re.MULTILINE))
+    named = {found[1] for span in mentioned() if (found := re.match(r"make ([a-z][\w-]*)", span))}
+    assert len(named) > 8
+    assert named - targets == set()

@@ -161,7 +161,6 @@ class Authentication:
 
             provider = self._provider(oauth_rules(layers.effective.sasl, layers.text, listener))
             return lambda: OAuthServer(provider)
-        from sparklog_server.broker.access.authentication import ScramUsers
         from sparklog_server.security.scram import NONCE_BYTES, ScramAccounts, ScramServer
 
         accounts = self._accounts.get(mechanism)

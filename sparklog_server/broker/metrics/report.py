@@ -63,10 +63,6 @@ class BrokerReport:
         if (spans := self._sessions.observers.spans) is not None:
             yield text.several(metrics.SPANS, [((result,), count) for result, count in spans.counts.items()])
         if (telemetry := context.known_client_telemetry) is not None:
-            from sparklog_server.broker.metrics.report import (
-                client_report,  # many nodes have no such clients
-            )
-
             yield from client_report(text, telemetry, now)
         yield from group_report(text, context, self._ends)
         yield from transaction_report(text, context)
