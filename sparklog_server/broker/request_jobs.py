@@ -109,11 +109,14 @@ class RequestJobs:
         """Continue a request that has waited without a job of its own."""
         self._finished(call, finish, now)
 
-    def kept(self, parts: Sequence[memoryview]) -> Sequence[bytearray | memoryview]:
-        """Parts of a request in a form that a job may hold: copied, unless they fill nearly all of a buffer
-        in which no other request is received.
+    def kept(self, parts: Sequence[bytearray | memoryview]) -> Sequence[bytearray | memoryview]:
+        """Parts of a request in a form that a job may hold: copied, unless they are copies already, or fill
+        nearly all of a buffer in which no other request is received.
         """
-        if self._is_received_in(parts[0]) or 10 * sum(map(len, parts)) < 9 * memoryview(parts[0].obj).nbytes:
+        first = parts[0]
+        if isinstance(first, bytearray):
+            return parts
+        if self._is_received_in(first) or 10 * sum(map(len, parts)) < 9 * memoryview(first.obj).nbytes:
             return [bytearray(part) for part in parts]
         return parts
 

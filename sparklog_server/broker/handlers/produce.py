@@ -32,10 +32,8 @@ from sparklog_server.broker.context import OWN_DISK_WAIT_MS, Context
 from sparklog_server.broker.dynamic_config import INLINE_BYTES_MAX
 from sparklog_server.broker.handlers.current_leader import WITH_LEADER, endpoints_of, leader_elsewhere
 from sparklog_server.broker.handlers.produce_verified import (
-    NO_PROOFS,
-    Proofs,
+    Target,
     may_write_transactions,
-    refuse_all,
     refused_produce,
     verify,
 )
@@ -45,18 +43,11 @@ from sparklog_server.disk.door import StorageError
 from sparklog_server.log.producers.validate import Checked, NeedsJob, RecordsRefused, Sent, check_client_batch
 from sparklog_server.log.producers.validate_steps import ValidationMemory, check_all
 from sparklog_server.replica.leader import PartitionUnavailable
-from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.purgatory import PurgatoryFull
 
 _FEW: Final = 128
 """The number of partitions that are appended in one turn; a request with more is served in steps."""
 _FOUND_AT_ONCE: Final = 4
-_ELSEWHERE: Final = 1
-"""Another broker leads a partition."""
-_NOT_AUTHORIZED: Final = 2
-"""A transactional batch is in a request without a transactional id."""
-_TO_CHECK: Final = 4
-"""A batch must be decompressed or compressed; the append checks the others, so no check comes before."""
 _TOPIC_IDS_SINCE = 13
 _ZSTD_SINCE = 7
 _ZSTD = 4
@@ -80,13 +71,10 @@ _NO_MEMORY: Final = RecordsRefused(
 )
 """Retriable, and nothing was appended."""
 
-_Target = tuple[Partition, PartitionProduceResponse]
-"""The target of one batch, and its part of the response."""
 
-
-class _Served(msgspec.Struct):
+class _Served(msgspec.Struct, eq=False):
     """One request that is being served. It refers to no batch: the receive buffer may be filled again before
-    the answer.
+    the answer. `must_check` says whether a target has a batch to check.
     """
 
     context: Context
@@ -94,8 +82,8 @@ class _Served(msgspec.Struct):
     acks: int
     timeout_ms: int
     response: ProduceResponse
-    targets: list[_Target]
-    proofs: Proofs = NO_PROOFS
+    targets: list[Target] = []
+    must_check: bool = False
 
 
 def produce(context: Context, call: Call, request: ProduceRequest, now: Instant) -> Answer:
@@ -109,12 +97,13 @@ def produce(context: Context, call: Call, request: ProduceRequest, now: Instant)
         steps = _produce_many(context, call, request)
         return context.slices.begin(call, steps, now, is_silent=not request.acks)
     response = ProduceResponse(responses=[])
-    served = _Served(context, call, request.acks, request.timeout_ms, response, [])
+    served = _Served(context, call, request.acks, request.timeout_ms, response)
     sent: list[memoryview] = []
-    found = _find(served, request, request.topic_data, sent, response.responses)
-    if found or request.transactional_id is not None:
-        return _check(served, request, sent, found, now)
-    return _append_all(served, sent, now)
+    if not _find(served, request, request.topic_data, sent, response.responses):
+        return refused_produce(context, call, request)
+    if request.transactional_id is not None:
+        return _verify(served, request, sent, now)
+    return _check(served, sent, now) if served.must_check else _append_all(served, sent, now)
 
 
 def _produce_many(context: Context, call: Call, request: ProduceRequest) -> AnsweredInSteps:
@@ -130,24 +119,26 @@ def _produce_many(context: Context, call: Call, request: ProduceRequest) -> Answ
             data.records = memoryview(next(rest))
     held_bytes = context.jobs.hold(copies)
     response = ProduceResponse(responses=[])
-    served = _Served(context, call, request.acks, request.timeout_ms, response, [])
+    served = _Served(context, call, request.acks, request.timeout_ms, response)
     sent: list[memoryview] = []
-    found = 0
     try:
         for topic in request.topic_data:
             parts: list[PartitionProduceResponse] = []
             for begin in range(0, max(len(topic.partition_data), 1), _FOUND_AT_ONCE):
                 some = topic.partition_data[begin : begin + _FOUND_AT_ONCE]
                 piece = TopicProduceData(name=topic.name, topic_id=topic.topic_id, partition_data=some)
-                told: list[TopicProduceResponse] = []
-                found |= _find(served, request, [piece], sent, told)
-                parts += told[0].partition_responses
+                responses: list[TopicProduceResponse] = []
+                if not _find(served, request, [piece], sent, responses):
+                    return refused_produce(context, call, request)
+                parts += responses[0].partition_responses
                 now = yield
             response.responses.append(
                 TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=parts)
             )
-        if found or request.transactional_id is not None:
-            return _check(served, request, sent, found, now)
+        if request.transactional_id is not None:
+            return _verify(served, request, sent, now)
+        if served.must_check:
+            return _check(served, sent, now)
         return (yield from _append_in_steps(served, sent))
     finally:
         context.jobs.let_go(held_bytes)
@@ -158,128 +149,30 @@ def _find(
     request: ProduceRequest,
     topics: list[TopicProduceData],
     sent: list[memoryview],
-    told: list[TopicProduceResponse],
-) -> int:
-    """Find the targets of the batches and add these to `sent`, or refuse them in `told`. Returns what keeps
-    the batches from being appended at once, as bits.
+    responses: list[TopicProduceResponse],
+) -> bool:
+    """Find the targets of the batches and add these to `sent`, or refuse them in `responses`. False if the
+    whole request is to be refused: it has a transactional batch, and no transactional id.
     """
     context, call = served.context, served.call
-    found = 0
     for topic in topics:
-        name, refused = _topic_of(context, call, topic, request)
+        name, refusal = _topic_of(context, call, topic, request)
         parts: list[PartitionProduceResponse] = []
-        told.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=parts))
+        responses.append(
+            TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=parts)
+        )
         for data in topic.partition_data:
-            part = PartitionProduceResponse(index=data.index, base_offset=-1)
+            part = PartitionProduceResponse(index=data.index, base_offset=-1, error_code=refusal)
             parts.append(part)
-            if refused:
-                part.error_code, call.has_error = refused, True
+            target = None if refusal else _target_of(served, request, name, data, part)
+            if target is not None:
+                served.targets.append(target)
+                sent.append(data.records)  # type: ignore[arg-type]  # else there were no target for it
                 continue
-            partition = _partition_for(context, call, name, data, part, request.transactional_id is not None)
-            if partition is not None:
-                served.targets.append((partition, part))
-                records: memoryview = data.records  # type: ignore[assignment]  # else there were no partition for it
-                sent.append(records)
-                if not partition.keeps_codec or (
-                    len(records) > _ATTRIBUTES_AT
-                    and records[_ATTRIBUTES_AT] & _CODEC_BITS  # as `_is_compressed`
-                ):
-                    found |= _TO_CHECK
-            else:
-                call.has_error = True
-                if part.error_code is _UNAUTHORIZED:
-                    found |= _NOT_AUTHORIZED
-                if part.current_leader is not None:
-                    found |= _ELSEWHERE
-    return found
-
-
-def _check(
-    served: _Served, request: ProduceRequest, sent: list[memoryview], found: int, now: Instant
-) -> Answer:
-    """Check the batches, then append them."""
-    if found & _ELSEWHERE:
-        _name_leaders(served.context, served.call, served.response, ())
-    if request.transactional_id is not None:
-        return _verify(served, request, sent, now)
-    if found & _NOT_AUTHORIZED:
-        refuse_all(served.response, _UNAUTHORIZED)
-        served.targets, sent = [], []
-    batches = _check_at_once(served.targets, sent, now) if found & _TO_CHECK else sent
-    if batches is not None:
-        return _append_all(served, batches, now)
-    return _check_in_job(served, served.context.jobs.kept(sent), now)
-
-
-def _name_leaders(
-    context: Context, call: Call, response: ProduceResponse, targets: Iterable[_Target]
-) -> None:
-    """Name the leader of each target that this broker does not lead, and the addresses of all leaders that
-    the response names (KIP-951).
-    """
-    for partition, part in targets:
-        if part.error_code in WITH_LEADER:
-            leader = leader_elsewhere(context, *partition.topic_partition)
-            part.current_leader = None if leader is None else LeaderIdAndEpoch(*leader)
-    leaders = {
-        NodeId(part.current_leader.leader_id)
-        for topic in response.responses
-        for part in topic.partition_responses
-        if part.current_leader is not None
-    }
-    response.node_endpoints = [
-        NodeEndpoint(node, at.host, at.port, rack) for node, at, rack in endpoints_of(context, call, leaders)
-    ]
-
-
-def _verify(served: _Served, request: ProduceRequest, sent: list[memoryview], now: Instant) -> Answer:
-    """Check and append, once the coordinator has verified the partitions where the batches open a
-    transaction.
-    """
-
-    def go_on(
-        targets: list[_Target], batches: Sequence[memoryview | bytearray], proofs: Proofs, now: Instant
-    ) -> Answer:
-        served.targets, served.proofs = targets, proofs
-        checked = _check_at_once(targets, batches, now)
-        if checked is not None:
-            return _append_all(served, checked, now)
-        copies = [records if isinstance(records, bytearray) else bytearray(records) for records in batches]
-        return _check_in_job(served, copies, now)
-
-    return verify(served.context, served.call, request, served.response, served.targets, sent, go_on, now)
-
-
-def _is_compressed(records: memoryview | bytearray) -> bool:
-    return len(records) > _ATTRIBUTES_AT and records[_ATTRIBUTES_AT] & _CODEC_BITS != 0
-
-
-def _check_at_once(
-    targets: list[_Target], sent: Sequence[memoryview | bytearray], now: Instant
-) -> Sequence[Sent | RecordsRefused] | None:
-    """Check the batches that must be decompressed or compressed; None if that takes too long for the loop."""
-    if len(targets) > _FEW:
-        return None
-    left = INLINE_BYTES_MAX
-    batches: list[Sent | RecordsRefused] | None = None
-    for index, (partition, _) in enumerate(targets):
-        records, settings = sent[index], partition.settings
-        if settings.compression_type == "producer" and not _is_compressed(records):
-            continue
-        if batches is None:
-            batches = list(sent)
-        try:
-            checked = check_client_batch(records, settings, now.wall_ms, inline_bytes_max=left)
-        except (NeedsJob, MemoryError):
-            return None
-        except RecordsRefused as refused:
-            if len(targets) > 1:
-                return None  # this batch may have taken long, and so may the next
-            batches[index] = without_frames(refused)
-        else:
-            batches[index] = checked
-            left -= checked.decompressed_bytes
-    return sent if batches is None else batches
+            call.has_error = True
+            if part.error_code is _UNAUTHORIZED:
+                return False
+    return True
 
 
 def _topic_of(
@@ -306,20 +199,20 @@ def _is_audit_of_node(context: Context, call: Call, name: str) -> bool:
     return name == AUDIT_TOPIC and context.may(call, Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME)
 
 
-def _partition_for(
-    context: Context,
-    call: Call,
+def _target_of(
+    served: _Served,
+    request: ProduceRequest,
     topic: str,
     data: PartitionProduceData,
     part: PartitionProduceResponse,
-    is_transactional: bool,
-) -> Partition | None:
-    """The partition of a batch; None if it is refused, with the error in `part`."""
-    partition = context.partitions.find(topic, data.index)
+) -> Target | None:
+    """The target of a batch; None if it is refused, with the error in `part`."""
+    partitions = served.context.partitions
+    partition = partitions.find(topic, data.index)
     if partition is None:
-        part.error_code = context.partitions.absence(topic, data.index)
+        part.error_code = partitions.absence(topic, data.index)
         if part.error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-            leader = leader_elsewhere(context, topic, data.index)
+            leader = leader_elsewhere(served.context, topic, data.index)
             part.current_leader = None if leader is None else LeaderIdAndEpoch(*leader)
         return None
     records = data.records
@@ -327,32 +220,79 @@ def _partition_for(
         part.error_code = ErrorCode.INVALID_RECORD
         part.error_message = "a produce request needs exactly one record batch for each partition"
         return None
+    target = Target(partition, part)
     attributes = records[_ATTRIBUTES_AT] if len(records) > _ATTRIBUTES_AT else 0
-    if not attributes:
-        return partition
-    if attributes & _CODEC_BITS == _ZSTD and call.version < _ZSTD_SINCE:
+    if attributes & _CODEC_BITS == _ZSTD and served.call.version < _ZSTD_SINCE:
         part.error_code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
         part.error_message = "zstd needs Produce version 7 or later (KIP-110)"
         return None
-    if attributes & _TRANSACTIONAL and not is_transactional:
+    if attributes & _TRANSACTIONAL and request.transactional_id is None:
         part.error_code = _UNAUTHORIZED
         return None
-    return partition
+    if attributes & _CODEC_BITS or not partition.keeps_codec:
+        target.must_check = served.must_check = True
+    return target
 
 
-def _check_in_job(served: _Served, copies: Sequence[bytearray | memoryview], now: Instant) -> Parked:
+def _verify(served: _Served, request: ProduceRequest, sent: list[memoryview], now: Instant) -> Answer:
+    """Check and append, once the coordinator has verified the partitions where the batches open a
+    transaction.
+    """
+
+    def go_on(targets: list[Target], batches: Sequence[memoryview | bytearray], now: Instant) -> Answer:
+        served.targets = targets
+        return _check(served, batches, now)
+
+    return verify(served.context, served.call, request, served.response, served.targets, sent, go_on, now)
+
+
+def _check(served: _Served, sent: Sequence[memoryview | bytearray], now: Instant) -> Answer:
+    """Check the batches that must be decompressed or compressed, at once or in a job, then append all."""
+    batches = _check_at_once(served.targets, sent, now)
+    return _check_in_job(served, sent, now) if batches is None else _append_all(served, batches, now)
+
+
+def _check_at_once(
+    targets: list[Target], sent: Sequence[memoryview | bytearray], now: Instant
+) -> Sequence[Sent | RecordsRefused] | None:
+    """The checked batches, and those that need no check; None if that takes too long for the loop."""
+    if len(targets) > _FEW:
+        return None
+    left = INLINE_BYTES_MAX
+    batches: list[Sent | RecordsRefused] = list(sent)
+    for index, target in enumerate(targets):
+        if not target.must_check:
+            continue
+        try:
+            checked = check_client_batch(
+                sent[index], target.partition.settings, now.wall_ms, inline_bytes_max=left
+            )
+        except (NeedsJob, MemoryError):
+            return None
+        except RecordsRefused as refused:
+            if len(targets) > 1:
+                return None  # this batch may have taken long, and so may the next
+            batches[index] = without_frames(refused)
+        else:
+            batches[index] = checked
+            left -= checked.decompressed_bytes
+    return batches
+
+
+def _check_in_job(served: _Served, sent: Sequence[memoryview | bytearray], now: Instant) -> Parked:
     """Check in a job, and append when it is done."""
 
     def checked(batches: list[Checked | RecordsRefused] | StorageError, then: Instant) -> Answer:
         assert not isinstance(batches, StorageError), "validation reads no disk"
         return _append_all(served, batches, then)
 
-    targets = served.targets
-    batches = tuple((copy, partition.settings) for copy, (partition, _) in zip(copies, targets, strict=True))
+    targets, jobs = served.targets, served.context.jobs
+    copies = jobs.kept(sent)
+    batches = tuple((copy, target.partition.settings) for copy, target in zip(copies, targets, strict=True))
     room = ValidationMemory(batches)
     job = partial(check_all, batches, room, now.wall_ms)
     refused: list[Checked | RecordsRefused] = [_NO_MEMORY] * len(targets)
-    served.context.jobs.run_in_steps(
+    jobs.run_in_steps(
         served.call,
         job,
         checked,
@@ -363,37 +303,20 @@ def _check_in_job(served: _Served, copies: Sequence[bytearray | memoryview], now
     return Parked.MUTING if served.acks else Parked.MUTING_SILENT
 
 
-def _append_all(
-    served: _Served,
-    batches: Sequence[Sent | RecordsRefused],
-    now: Instant,
-    begin: int = 0,
-    waiting: "Iterable[_Share]" = (),
-) -> Answer:
-    """Append each batch that is not refused, from that of index `begin` on; those before it are appended, and
-    their shares are `waiting`.
-    """
-    context, call, response, targets = served.context, served.call, served.response, served.targets
-    if len(targets) - begin > _FEW:
-        return context.slices.begin(call, _append_in_steps(served, batches), now, is_silent=not served.acks)
-    shares = list(waiting)
-    may_have_failed = len(shares) < begin
-    for index in range(begin, len(targets)):
-        share = _append(served, index, batches[index], now)
+def _append_all(served: _Served, batches: Sequence[Sent | RecordsRefused], now: Instant) -> Answer:
+    """Append each batch that is not refused, then respond."""
+    targets = served.targets
+    if len(targets) > _FEW:
+        steps = _append_in_steps(served, batches)
+        return served.context.slices.begin(served.call, steps, now, is_silent=not served.acks)
+    shares: list[_Share] = []
+    for index, target in enumerate(targets):
+        share = _append(served, target, batches[index], now)
         if share is not None:
             shares.append(share)
-        elif targets[index][1].error_code:
-            may_have_failed = True
-    if may_have_failed and any(part.error_code for _, part in targets):
-        call.has_error = True
-        _name_leaders(context, call, response, targets)
-    if served.acks == 0:
-        if any(part.error_code for topic in response.responses for part in topic.partition_responses):
-            context.disconnect(call.session, "a produce without acknowledgement failed")
-        return Parked.SILENT
-    if not shares:
-        return response
-    return _park(served, shares, now)
+    if served.call.has_error or not served.acks:
+        return _respond(served, shares, now)
+    return _park(served, shares, now) if shares else served.response
 
 
 def _append_in_steps(served: _Served, batches: Sequence[Sent | RecordsRefused]) -> AnsweredInSteps:
@@ -401,70 +324,108 @@ def _append_in_steps(served: _Served, batches: Sequence[Sent | RecordsRefused]) 
     shares: list[_Share] = []
     for index, batch in enumerate(batches):
         now = yield
-        share = _append(served, index, batch, now)
+        share = _append(served, served.targets[index], batch, now)
         if share is not None:
             shares.append(share)
     now = yield
-    return _append_all(served, batches, now, len(batches), shares)
+    return _respond(served, shares, now)
 
 
-def _append(served: _Served, index: int, batch: Sent | RecordsRefused, now: Instant) -> "_Share | None":
+def _append(served: _Served, target: Target, batch: Sent | RecordsRefused, now: Instant) -> "_Share | None":
     """Append the batch of one partition and fill its part of the response; returns the share that must wait
     if acks=all is not yet satisfied.
     """
-    partition, part = served.targets[index]
-    acks = served.acks
+    call, partition, part = served.call, target.partition, target.part
+    is_acks_all = served.acks == _ACKS_ALL
     try:
-        if acks == _ACKS_ALL and not partition.has_enough_in_sync:
+        if is_acks_all and not partition.has_enough_in_sync:
             raise PartitionUnavailable(ErrorCode.NOT_ENOUGH_REPLICAS)
         if isinstance(batch, RecordsRefused):
-            _refuse(part, batch)
-            partition.disk.traffic.produce_refused()
+            _refuse(call, target, batch)
             return None
+        size = len(batch)
         room = partition.home.room
-        if not room.takes(len(batch), now):
+        if not room.takes(size, now):
             raise PartitionUnavailable(ErrorCode.KAFKA_STORAGE_ERROR, room.refusal)
-        result = partition.append(batch, now, served.proofs.get(index) if served.proofs else None)
+        result = partition.append(batch, now, target.proof)
     except PartitionUnavailable as unavailable:
-        part.error_code = unavailable.code
-        part.error_message = unavailable.message
-        partition.disk.traffic.produce_refused()
+        _refuse(call, target, unavailable)
         return None
     except RecordsRefused as refused:
-        _refuse(part, refused)
-        partition.disk.traffic.produce_refused(0 if isinstance(batch, RecordsRefused) else len(batch))
+        _refuse(call, target, refused, rejected_bytes=size)
         return None
     if partition.home.is_congested:
-        served.context.pause(served.call.session)
+        served.context.pause(call.session)
     part.base_offset = result.base_offset
     part.log_append_time_ms = result.log_append_time_ms
     part.log_start_offset = result.log_start_offset
-    if acks == _ACKS_ALL and partition.high_watermark <= result.last_offset:
-        return _Share(partition, part, Offset(result.last_offset + 1))
+    if is_acks_all and partition.high_watermark <= result.last_offset:
+        return _Share(target, Offset(result.last_offset + 1))
     return None
 
 
-def _refuse(part: PartitionProduceResponse, refused: RecordsRefused) -> None:
+def _refuse(
+    call: Call, target: Target, refused: PartitionUnavailable | RecordsRefused, rejected_bytes: int = 0
+) -> None:
+    """Say in the response why the batch is not appended, and count it."""
+    call.has_error = True
+    part = target.part
     part.error_code = refused.code
     part.error_message = refused.message
-    part.record_errors = [
-        BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
-        for index, message in refused.record_errors
+    if isinstance(refused, RecordsRefused):
+        part.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+            for index, message in refused.record_errors
+        ]
+    target.partition.disk.traffic.produce_refused(rejected_bytes)
+
+
+def _respond(served: _Served, shares: "list[_Share]", now: Instant) -> Answer:
+    """Respond, unless shares wait; a client that wants no response learns of an error by the end of its
+    connection.
+    """
+    context, call = served.context, served.call
+    if call.has_error:
+        _name_leaders(context, call, served.response, served.targets)
+    if served.acks == 0:
+        if call.has_error:
+            context.disconnect(call.session, "a produce without acknowledgement failed")
+        return Parked.SILENT
+    return _park(served, shares, now) if shares else served.response
+
+
+def _name_leaders(context: Context, call: Call, response: ProduceResponse, targets: Iterable[Target]) -> None:
+    """Name the leader of each target that this broker does not lead, and the addresses of all leaders that
+    the response names (KIP-951).
+    """
+    for target in targets:
+        part = target.part
+        if part.error_code in WITH_LEADER:
+            leader = leader_elsewhere(context, *target.partition.topic_partition)
+            part.current_leader = None if leader is None else LeaderIdAndEpoch(*leader)
+    leaders = {
+        NodeId(part.current_leader.leader_id)
+        for topic in response.responses
+        for part in topic.partition_responses
+        if part.current_leader is not None
+    }
+    response.node_endpoints = [
+        NodeEndpoint(node, at.host, at.port, rack) for node, at, rack in endpoints_of(context, call, leaders)
     ]
 
 
 class _Share:
     """One partition's part of a parked produce: complete when the high watermark reaches `until`."""
 
-    __slots__ = ("call", "leader", "part", "partition", "until", "whole")
+    __slots__ = ("call", "leader", "partition", "target", "until", "whole")
 
     call: Call
     whole: "_ParkedProduce"
 
-    def __init__(self, partition: Partition, part: PartitionProduceResponse, until: Offset) -> None:
-        self.partition = partition
-        self.leader = partition.leader
-        self.part = part
+    def __init__(self, target: Target, until: Offset) -> None:
+        self.target = target
+        self.partition = target.partition
+        self.leader = target.partition.leader
         self.until = until
 
     def released(self) -> None:
@@ -475,17 +436,16 @@ class _Share:
         if code is not ErrorCode.NONE:
             self.fail(code)
             whole = self.whole
-            _name_leaders(whole.context, whole.call, whole.response, ((self.partition, self.part),))
+            _name_leaders(whole.context, whole.call, whole.response, (self.target,))
         elif not self.partition.has_enough_in_sync:
             # Held by the replicas that are in sync, of which there are too few by now.
             self.fail(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         return self.whole.share_done()
 
     def fail(self, code: ErrorCode) -> None:
-        self.part.error_code = code
-        self.part.base_offset = -1
-        self.part.log_append_time_ms = -1
-        self.part.log_start_offset = -1
+        part = self.target.part
+        part.error_code = code
+        part.base_offset = part.log_append_time_ms = part.log_start_offset = -1
 
 
 class _ParkedProduce:
@@ -506,7 +466,7 @@ class _ParkedProduce:
 
     def expired(self, now: Instant) -> ProduceResponse:
         for share in self.shares:
-            if share.part.error_code == 0 and share.partition.high_watermark < share.until:
+            if share.target.part.error_code == 0 and share.partition.high_watermark < share.until:
                 share.fail(ErrorCode.REQUEST_TIMED_OUT)
         return self.response
 

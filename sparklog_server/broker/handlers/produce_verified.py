@@ -7,8 +7,10 @@ has verified the partition.
 `broker/coordinators/transaction_verification.py` asks the coordinator.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from struct import Struct
+
+import msgspec
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant
@@ -46,11 +48,19 @@ _UNREADY = (
     ErrorCode.NOT_COORDINATOR,
 )
 
-Target = tuple[Partition, PartitionProduceResponse]
-Proofs = Mapping[int, Verification]
-"""By the place of a target, the guard that lets its batch open a transaction."""
-NO_PROOFS: Proofs = {}
-GoOn = Callable[[list[Target], Sequence[memoryview | bytearray], Proofs, Instant], Answer]
+
+class Target(msgspec.Struct, eq=False):
+    """The partition of one batch, and its part of the response. `must_check` says that the batch must be
+    decompressed or compressed: the append checks the others. `proof` lets the batch open a transaction.
+    """
+
+    partition: Partition
+    part: PartitionProduceResponse
+    must_check: bool = False
+    proof: Verification | None = None
+
+
+GoOn = Callable[[list[Target], Sequence[memoryview | bytearray], Instant], Answer]
 
 
 def refuse_all(response: ProduceResponse, code: ErrorCode) -> None:
@@ -107,36 +117,36 @@ def verify(
     """Verify the batches of a transaction, then append the verified ones."""
     producers = {_producer_of(records)[:2]: None for records in sent if _is_transactional(records)}
     if not producers:
-        return go_on(targets, sent, {}, now)
+        return go_on(targets, sent, now)
     transactional_id = request.transactional_id
     assert transactional_id is not None
     if len(producers) > 1:
+        call.has_error = True
         refuse_all(response, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        return go_on([], [], {}, now)
+        return go_on([], [], now)
     adds = call.version >= _ADDING_SINCE
     if not adds and not context.settings.transactions.partition_verification_enable:
-        return go_on(targets, sent, {}, now)
+        return go_on(targets, sent, now)
     kept: list[Target] = []
     records_kept: list[memoryview] = []
-    proofs: dict[int, Verification] = {}
-    for (partition, part), records in zip(targets, sent, strict=True):
+    for target, records in zip(targets, sent, strict=True):
         if _is_transactional(records):
-            code, proof = _begin(partition, records, now, adds=adds)
+            code, target.proof = _begin(target.partition, records, now, adds=adds)
             if code:
-                part.error_code = code
+                call.has_error = True
+                target.part.error_code = code
                 continue
-            if proof is not None:
-                proofs[len(kept)] = proof
-        kept.append((partition, part))
+        kept.append(target)
         records_kept.append(records)
-    if not proofs:
-        return go_on(kept, records_kept, {}, now)
+    unverified = [target.partition.topic_partition for target in kept if target.proof is not None]
+    if not unverified:
+        return go_on(kept, records_kept, now)
     ((producer_id, producer_epoch),) = producers
     asking = VerificationRequest(
         transactional_id=transactional_id,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
-        partitions=tuple(kept[index][0].topic_partition for index in proofs),
+        partitions=tuple(unverified),
         adds_partitions=adds,
         knows_abortable=call.version >= _ABORTABLE_SINCE,
         is_retried=adds and request.acks != 0,
@@ -145,13 +155,15 @@ def verify(
     copies = [bytearray(records) for records in records_kept]
 
     def finish(codes: Codes, then: Instant) -> Answer:
-        left = [
-            index
-            for index in range(len(kept))
-            if index not in proofs or _is_vouched(kept[index], codes, adds=adds)
-        ]
-        still = {place: proofs[index] for place, index in enumerate(left) if index in proofs}
-        return go_on([kept[index] for index in left], [copies[index] for index in left], still, then)
+        verified: list[Target] = []
+        batches: list[bytearray] = []
+        for target, copy in zip(kept, copies, strict=True):
+            if target.proof is None or _is_vouched(target, codes, adds=adds):
+                verified.append(target)
+                batches.append(copy)
+            else:
+                call.has_error = True
+        return go_on(verified, batches, then)
 
     TransactionVerification(context, call, asking, finish, copies, now).ask(now)
     return Parked.MUTING if request.acks else Parked.MUTING_SILENT
@@ -185,10 +197,10 @@ def _is_vouched(target: Target, codes: Codes, *, adds: bool) -> bool:
     """Whether the coordinator verified a partition; if not, its part of the response gets a code that
     producers retry.
     """
-    partition, part = target
-    code = codes.get(partition.topic_partition, ErrorCode.NONE)
+    code = codes.get(target.partition.topic_partition, ErrorCode.NONE)
     if code is ErrorCode.NONE:
         return True
+    part = target.part
     part.error_code = code
     if code is ErrorCode.INVALID_TXN_STATE:
         part.error_message = "Partition was not added to the transaction"
