@@ -5,7 +5,7 @@
                  └── cancelled: the original replicas ── asked again: another target ┘
 
 The replicas of a partition always contain the original ones until the new ones hold every committed record;
-`change_of` completes a reassignment with whatever change makes that so (PartitionReassignmentReplicas).
+`change_of` completes a reassignment with the change that makes that so (PartitionReassignmentReplicas).
 """
 
 from collections.abc import Mapping, Sequence
