@@ -2,26 +2,22 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
+from msgspec.structs import asdict
 
-from sparklog_server.cli.options import (
-    admin,
-    as_json,
-    keep,
-    print_json,
-    print_line,
-    print_table,
-    reaches_cluster,
-    report,
-)
+from sparklog.client.admin.acls import AclFilter, AclRule, Operation, PatternFilter, ResourceType
+from sparklog.client.admin.admin import Admin
+from sparklog.errors import BrokerError, ErrorCode
+from sparklog_server.cli.admin import admin
+from sparklog_server.cli.options import keep, reaches_cluster
+from sparklog_server.cli.positions import parsed
+from sparklog_server.cli.printing import as_json, print_json, print_line, print_table, report
 from sparklog_server.cli.watching import can_watch
-
-if TYPE_CHECKING:
-    from sparklog.client.admin.acls import AclFilter, AclRule, Operation, PatternFilter, ResourceType
-    from sparklog.client.admin.admin import Admin
-    from sparklog_server.security.explain import Explanation
+from sparklog_server.operations.access_explained import explained, explanation_lines, json_explanation
+from sparklog_server.operations.access_rules import operations_in, principal_in, resource_in
+from sparklog_server.security.explain import Explanation
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -59,9 +55,6 @@ def add(principal: str, operations: str, resource: str, prefixed: bool, deny: bo
     `sparklog acls add alice read,describe topic:flights`. A consumer needs read on its topic and on its
     group, a producer write on its topic.
     """
-    from sparklog.client.admin.acls import AclRule
-    from sparklog_server.operations.access_rules import principal_in
-
     resource_type, name = _resource(resource)
     rules = [
         AclRule(
@@ -100,7 +93,7 @@ def _selects_rules(command: Command) -> Command:
     )(command)
 
 
-def _selects_pattern(default: "PatternFilter") -> Callable[[Command], Command]:
+def _selects_pattern(default: PatternFilter) -> Callable[[Command], Command]:
     return click.option(
         "--pattern",
         type=click.Choice(("literal", "prefixed", "match", "any")),
@@ -117,7 +110,7 @@ def _selects_pattern(default: "PatternFilter") -> Callable[[Command], Command]:
 @reaches_cluster
 @as_json
 @can_watch
-def list_rules(pattern: "PatternFilter", is_json: bool) -> None:
+def list_rules(pattern: PatternFilter, is_json: bool) -> None:
     """List access rules: all of them if no option selects some."""
     wanted = _filter(pattern)
     with _authorized() as cluster:
@@ -134,13 +127,11 @@ def list_rules(pattern: "PatternFilter", is_json: bool) -> None:
 @click.option("--validate-only", is_flag=True, help="Print the rules without removing them.")
 @reaches_cluster
 @as_json
-def remove(pattern: "PatternFilter", is_all: bool, validate_only: bool, is_json: bool) -> None:
+def remove(pattern: PatternFilter, is_all: bool, validate_only: bool, is_json: bool) -> None:
     """Remove the access rules that the options select, and print them.
 
     `sparklog acls remove --principal alice --resource topic:flights`
     """
-    from sparklog.client.admin.acls import AclFilter
-
     wanted = _filter(pattern)
     if (wanted == AclFilter()) != is_all:
         raise click.UsageError(
@@ -181,9 +172,6 @@ def explain(
     Prints the decision, the rule that decides, and the commands that would allow a denied operation.
     `super.users` and `allow.everyone.if.no.acl.found` are those of the broker that answers.
     """
-    from sparklog_server.operations.access_explained import explained
-    from sparklog_server.operations.access_rules import principal_in
-
     (asked,) = _operations(operation) if "," not in operation else (None,)
     if asked is None or asked == "all":
         raise click.BadParameter(f"{operation!r}: name one operation", param_hint="OPERATION")
@@ -204,10 +192,8 @@ def explain(
 
 
 @contextmanager
-def _authorized() -> "Iterator[Admin]":
+def _authorized() -> Iterator[Admin]:
     """An administration client; the error for a cluster without rules names the settings."""
-    from sparklog.errors import BrokerError, ErrorCode
-
     with admin() as cluster:
         try:
             yield cluster
@@ -223,24 +209,15 @@ def _authorized() -> "Iterator[Admin]":
 # -- arguments -----------------------------------------------------------------------------------------------
 
 
-def _operations(text: str) -> "list[Operation]":
-    from sparklog_server.cli.positions import parsed
-    from sparklog_server.operations.access_rules import operations_in
-
+def _operations(text: str) -> list[Operation]:
     return parsed(lambda: operations_in(text), "OPERATION")
 
 
-def _resource(text: str) -> "tuple[ResourceType, str]":
-    from sparklog_server.cli.positions import parsed
-    from sparklog_server.operations.access_rules import resource_in
-
+def _resource(text: str) -> tuple[ResourceType, str]:
     return parsed(lambda: resource_in(text), "RESOURCE")
 
 
-def _filter(pattern: "PatternFilter") -> "AclFilter":
-    from sparklog.client.admin.acls import AclFilter
-    from sparklog_server.operations.access_rules import principal_in
-
+def _filter(pattern: PatternFilter) -> AclFilter:
     meta = click.get_current_context().meta
     given = {
         name: meta[_FILTER + name] for name in ("principal", "resource", "operation", "host", "permission")
@@ -263,10 +240,8 @@ def _filter(pattern: "PatternFilter") -> "AclFilter":
 # -- printing ------------------------------------------------------------------------------------------------
 
 
-def _print_rules(rules: "Iterable[AclRule]", *, is_json: bool) -> None:
+def _print_rules(rules: Iterable[AclRule], *, is_json: bool) -> None:
     if is_json:
-        from msgspec.structs import asdict
-
         print_json([asdict(rule) for rule in rules])
         return
     print_table(
@@ -285,10 +260,8 @@ def _print_rules(rules: "Iterable[AclRule]", *, is_json: bool) -> None:
     )
 
 
-def _print_explanation(explanation: "Explanation", *, is_json: bool) -> None:
+def _print_explanation(explanation: Explanation, *, is_json: bool) -> None:
     """The decision, the rule that decides, and the commands that would allow a denied operation."""
-    from sparklog_server.operations.access_explained import explanation_lines, json_explanation
-
     if is_json:
         print_json(json_explanation(explanation))
         return

@@ -6,25 +6,22 @@ import sys
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from random import Random
+from secrets import token_hex
+from time import perf_counter, perf_counter_ns, sleep, time
+from typing import Any, TypeVar
 
 import click
 
-from sparklog_server.cli.cluster_names import topic_names
-from sparklog_server.cli.options import (
-    admin,
-    as_json,
-    client_settings,
-    print_json,
-    print_table,
-    reaches_cluster,
-)
-
-if TYPE_CHECKING:
-    from sparklog.client.consumer.consumer import Consumer
-    from sparklog.client.producer.producer import Producer, RecordMetadata
-    from sparklog.client.producer.writer import BatchWriter
-    from sparklog.model import TopicPartition
+from sparklog.client.admin.admin import NewTopic
+from sparklog.client.consumer.consumer import Consumer
+from sparklog.client.producer.producer import Producer, RecordMetadata
+from sparklog.client.producer.writer import BatchWriter
+from sparklog.model import TopicPartition
+from sparklog.record.batch import build_batch
+from sparklog_server.cli.admin import admin, topic_names
+from sparklog_server.cli.options import client_settings, reaches_cluster
+from sparklog_server.cli.printing import as_json, print_json, print_table
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -118,8 +115,6 @@ def produce(
 
     Pass other settings as --set linger.ms=0.
     """
-    from sparklog.client.producer.producer import Producer
-
     settings = client_settings(acks=acks, compression_type=compression)
     with (
         _topic(topic, partitions) as name,
@@ -131,7 +126,7 @@ def produce(
 
 
 def _write(
-    producer: "Producer",
+    producer: Producer,
     topic: str,
     records: int,
     size: int,
@@ -141,20 +136,18 @@ def _write(
     """Send at the rate and wait for every acknowledgement; returns sampled latencies in ms and the duration
     in s.
     """
-    from time import perf_counter, sleep
-
     producer.partitions_for(topic)
     value = _value(size)
     latencies_ms = array("d")
     failures: list[BaseException] = []
     every = -(-records // SAMPLES_MAX)
 
-    def done(_metadata: "RecordMetadata | None", error: BaseException | None) -> None:
+    def done(_metadata: RecordMetadata | None, error: BaseException | None) -> None:
         if error is not None:
             failures.append(error)
 
-    def timed(sent_s: float) -> "Callable[[RecordMetadata | None, BaseException | None], None]":
-        def acknowledged(_metadata: "RecordMetadata | None", error: BaseException | None) -> None:
+    def timed(sent_s: float) -> Callable[[RecordMetadata | None, BaseException | None], None]:
+        def acknowledged(_metadata: RecordMetadata | None, error: BaseException | None) -> None:
             latencies_ms.append((perf_counter() - sent_s) * 1000)
             done(None, error)
 
@@ -194,11 +187,6 @@ def _write(
 @as_json
 def consume(topic: str, records: int | None, batches: bool, is_json: bool) -> None:
     """Read TOPIC from the beginning and print throughput."""
-    from time import perf_counter
-
-    from sparklog.client.consumer.consumer import Consumer
-    from sparklog.model import TopicPartition
-
     with Consumer.from_settings(client_settings()) as consumer:
         partitions = [TopicPartition(topic, number) for number in consumer.partitions_for(topic)]
         consumer.assign(partitions)
@@ -262,10 +250,6 @@ def latency(topic: str | None, records: int, size: int, rate: int, acks: str, is
     One thread writes and reads, each record in a batch of its own, so that the figure is the cluster's and
     not that of a client's threads.
     """
-    from sparklog.client.consumer.consumer import Consumer
-    from sparklog.client.producer.writer import BatchWriter
-    from sparklog.model import TopicPartition
-
     with (
         _topic(topic, 1) as name,
         # Without a bound on requests in flight every record is sent when it is due, however long
@@ -288,19 +272,15 @@ def latency(topic: str | None, records: int, size: int, rate: int, acks: str, is
 
 
 def _age(
-    writer: "BatchWriter",
-    consumer: "Consumer",
-    partition: "TopicPartition",
+    writer: BatchWriter,
+    consumer: Consumer,
+    partition: TopicPartition,
     records: int,
     size: int,
     rate: int,
     advance: Callable[[int], None],
 ) -> "tuple[array[float], float]":
     """Write at the rate and read meanwhile; returns the age of each record in ms and the duration in s."""
-    from time import perf_counter, perf_counter_ns, time
-
-    from sparklog.record.batch import build_batch
-
     filler = _value(size)[STAMP_BYTES:]
     ages_ms = array("d")
     sent = 0
@@ -336,14 +316,11 @@ def _age(
 @contextmanager
 def _topic(name: str | None, partitions: int) -> Iterator[str]:
     """The named topic, which must exist, or a temporary one that is deleted at the end."""
-    from sparklog.client.admin.admin import NewTopic
-
     if name is not None:
         with admin() as cluster:
             cluster.describe_topics([name])
         yield name
         return
-    from secrets import token_hex
 
     own = f"sparklog-bench-{token_hex(4)}"
     with admin() as cluster:
@@ -357,8 +334,6 @@ def _topic(name: str | None, partitions: int) -> Iterator[str]:
 
 def _value(size: int) -> bytes:
     """Bytes that compress about as well as text."""
-    from random import Random
-
     return bytes(Random(size).choices(b"abcdefghijklmnopqrstuvwxyz0123456789 ", k=size))  # noqa: S311
 
 

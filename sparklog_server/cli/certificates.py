@@ -1,8 +1,19 @@
 """`sparklog certificates`: those that `sparklog init --secure` has made."""
 
+from pathlib import Path
+
 import click
 
-from sparklog_server.cli.options import as_json, print_json, print_line, print_table
+from sparklog_server.cli.printing import as_json, print_json, print_line, print_table
+from sparklog_server.daemon.authority import told
+from sparklog_server.daemon.secure_cluster import (
+    AUTHORITY_FILE,
+    add_node,
+    certificate_files,
+    retire_authorities,
+)
+from sparklog_server.daemon.secure_cluster import renew as renew_all
+from sparklog_server.daemon.secure_cluster import renew_authority as renew_in
 
 
 @click.group()
@@ -18,11 +29,6 @@ def show(directory: str, is_json: bool) -> int:
 
     Exits with 1 if a certificate has expired.
     """
-    from pathlib import Path
-
-    from sparklog_server.daemon.authority import told
-    from sparklog_server.daemon.secure_cluster import AUTHORITY_FILE, certificate_files
-
     root = Path(directory)
     files = (root / AUTHORITY_FILE, *certificate_files(root))
     found = [one for path in files for one in told(path)]
@@ -48,11 +54,6 @@ def renew(directory: str) -> None:
     Running nodes use the new files within sparklog.ssl.reload.interval.ms (10 s); connections stay open. The
     authority stays, and so do the settings of clients.
     """
-    from pathlib import Path
-
-    from sparklog_server.daemon.authority import told
-    from sparklog_server.daemon.secure_cluster import renew as renew_all
-
     for path in renew_all(Path(directory)):
         print_line("renewed", path, f"ends={told(path)[0].ends:%Y-%m-%dT%H:%M:%SZ}")
 
@@ -72,11 +73,6 @@ def add(directory: str, node_id: int, hosts: tuple[str, ...]) -> None:
 
     Its principal, User:CN=node-NODE_ID, must be in super.users of every node.
     """
-    from pathlib import Path
-
-    from sparklog_server.daemon.authority import told
-    from sparklog_server.daemon.secure_cluster import add_node
-
     path = add_node(Path(directory), node_id, hosts)
     print_line("added", path, f"ends={told(path)[0].ends:%Y-%m-%dT%H:%M:%SZ}")
 
@@ -89,11 +85,6 @@ def renew_authority(directory: str) -> None:
     Copy ca.pem to nodes and clients on other machines, wait until running nodes have read it
     (sparklog.ssl.reload.interval.ms), run `sparklog certificates renew`, and then `retire-authority`.
     """
-    from pathlib import Path
-
-    from sparklog_server.daemon.authority import told
-    from sparklog_server.daemon.secure_cluster import renew_authority as renew_in
-
     path = renew_in(Path(directory))
     print_line("renewed", path, f"ends={told(path)[0].ends:%Y-%m-%dT%H:%M:%SZ}", f"trusted={len(told(path))}")
 
@@ -105,8 +96,4 @@ def retire_authority(directory: str) -> None:
 
     Refused while a certificate of a node in DIR is signed by one of them.
     """
-    from pathlib import Path
-
-    from sparklog_server.daemon.secure_cluster import retire_authorities
-
     print_line("trusted", retire_authorities(Path(directory)))

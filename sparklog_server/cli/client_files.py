@@ -5,6 +5,7 @@
 other    a properties file as Java reads it: `\\` continues a line, `#` and `!` begin comments
 """
 
+import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -67,8 +68,6 @@ def _of_rdkafka(text: str, file: str) -> dict[str, str]:
 
 
 def _of_toml(text: str, file: str) -> dict[str, str]:
-    import tomllib
-
     try:
         return dict(flat_settings(tomllib.loads(text)))
     except tomllib.TOMLDecodeError as error:

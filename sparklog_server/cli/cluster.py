@@ -1,32 +1,43 @@
 """`sparklog cluster`: the brokers, the metadata quorum and the features."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import click
 
-from sparklog_server.cli.cluster_start import start
+from sparklog.client.admin.admin import Admin
+from sparklog.errors import SparklogError
+from sparklog_server.cli.admin import admin
 from sparklog_server.cli.cluster_status import status
-from sparklog_server.cli.options import (
-    admin,
-    as_json,
-    print_json,
-    print_line,
-    print_table,
-    reaches_cluster,
-)
+from sparklog_server.cli.main import OnDemand, Place
+from sparklog_server.cli.options import reaches_cluster
+from sparklog_server.cli.printing import as_json, print_json, print_line, print_table
 from sparklog_server.cli.watching import can_watch
 
 if TYPE_CHECKING:
-    from sparklog.client.admin.admin import Admin
     from sparklog.client.admin.cluster import Cluster
 
 
-@click.group()
+class _Cluster(OnDemand):
+    """`start` needs the broker, the others the client."""
+
+    places: Mapping[str, Place] = MappingProxyType(
+        {
+            "start": Place(
+                "cluster_start",
+                "start",
+                "Run a cluster of several nodes on this machine until SIGTERM, SIGHUP or Ctrl-C.",
+            )
+        }
+    )
+
+
+@click.group(cls=_Cluster)
 def cluster() -> None:
     """Start a cluster on this machine; show its state, the metadata quorum and features."""
 
 
-cluster.add_command(start)
 cluster.add_command(status)
 
 
@@ -67,12 +78,10 @@ def describe(fenced: bool, is_json: bool) -> None:
     print_table(["node", "address", "rack", "role"], rows)
 
 
-def _active_controller(asked: "Admin", told: "Cluster") -> int:
+def _active_controller(asked: Admin, told: "Cluster") -> int:
     """The leader of the quorum. DescribeCluster names any broker, since each forwards what a controller does;
     before KRaft, it names the controller.
     """
-    from sparklog.errors import SparklogError
-
     try:
         return asked.describe_quorum().leader
     except SparklogError:

@@ -1,17 +1,21 @@
 """`sparklog cluster start`: several nodes on this machine, in the foreground."""
 
+import gc
+import shutil
 import sys
+import tempfile
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import click
 
-from sparklog_server.cli.options import takes_base_port
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from sparklog_server.daemon.local_cluster import Reserve
+from sparklog_server.cli.options import pairs, takes_base_port
+from sparklog_server.config.load import Loaded
+from sparklog_server.daemon.local_cluster import LocalCluster, Reserve, open_cluster
+from sparklog_server.daemon.logs import TraceLog
+from sparklog_server.daemon.node import REFUSALS, refusal_text, run_node
+from sparklog_server.daemon.supervisor import Ports, Supervisor
+from sparklog_server.disk.os_disk import OsDisk
 
 
 @click.command()
@@ -63,15 +67,7 @@ def start(
         )
     if config_dir is not None and not is_init:
         _refuse_beside_files(context)
-    import gc
-
     gc.disable()
-    from sparklog_server.config.load import Loaded
-    from sparklog_server.daemon.local_cluster import LocalCluster, open_cluster
-    from sparklog_server.daemon.logs import TraceLog
-    from sparklog_server.daemon.node import REFUSALS, refusal_text, run_node
-    from sparklog_server.daemon.supervisor import Ports, Supervisor
-    from sparklog_server.disk.os_disk import OsDisk
 
     def run(loaded: Loaded, log: TraceLog, parent_pid: int) -> int:
         try:
@@ -82,14 +78,11 @@ def start(
             return 1
 
     if data_dir is None and config_dir is None:
-        import tempfile
-
         owned_directory = data_dir = tempfile.mkdtemp(prefix="sparklog-cluster-")
 
-    def opened(reserve: "Reserve") -> LocalCluster:
+    def opened(reserve: Reserve) -> LocalCluster:
         if config_dir is not None:
-            from pathlib import Path
-
+            # Certificates take 50 ms, and a plain cluster has none.
             from sparklog_server.daemon.secure_cluster import open_secure
 
             if is_init:
@@ -113,8 +106,6 @@ def start(
         raise click.ClickException(refusal_text(error)) from error
     finally:
         if owned_directory is not None:
-            import shutil
-
             shutil.rmtree(owned_directory, ignore_errors=True)
 
 
@@ -128,15 +119,11 @@ def _refuse_beside_files(context: click.Context) -> None:
             )
 
 
-def _init(
-    directory: "Path", nodes: int, base_port: int, assignments: Sequence[str], reserve: "Reserve"
-) -> None:
+def _init(directory: Path, nodes: int, base_port: int, assignments: Sequence[str], reserve: Reserve) -> None:
     """Write the files of a secure cluster whose ports stay reserved, unless they are there."""
     if next(directory.glob("node-*.properties"), None) is not None:
         return
-    from sparklog_server.cli.options import pairs
     from sparklog_server.daemon.secure_cluster import init_secure
-    from sparklog_server.disk.os_disk import OsDisk
 
     init_secure(
         OsDisk(),

@@ -7,21 +7,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from sparklog_server.cli.options import (
-    admin,
-    as_json,
-    print_json,
-    print_line,
-    print_table,
-    reaches_cluster,
-    say,
-)
+from sparklog.client.admin.admin import Admin
+from sparklog.client.admin.configs import ConfigResource
+from sparklog.client.admin.topics import Partition, Topic
+from sparklog.errors import SparklogError
+from sparklog_server.cli.admin import admin
+from sparklog_server.cli.options import reaches_cluster
+from sparklog_server.cli.printing import as_json, print_json, print_line, print_table, say
 from sparklog_server.cli.watching import can_watch
 
 if TYPE_CHECKING:
-    from sparklog.client.admin.admin import Admin
     from sparklog.client.admin.cluster import Cluster, Quorum
-    from sparklog.client.admin.topics import Partition, Topic
 
 BALANCE_KEY = "auto.leader.rebalance.enable"
 SILENT_MS = 3_000
@@ -45,7 +41,7 @@ class NodeStatus(NamedTuple):
     lag: int | None
 
 
-def statuses(cluster: "Cluster", quorum: "Quorum | None", topics: "Iterable[Topic]") -> list[NodeStatus]:
+def statuses(cluster: "Cluster", quorum: "Quorum | None", topics: Iterable[Topic]) -> list[NodeStatus]:
     """The nodes of the brokers and the quorum, by id. No quorum: it has no leader that answers."""
     led: Counter[int] = Counter()
     offline: Counter[int] = Counter()
@@ -99,8 +95,6 @@ def status(is_json: bool) -> int:
     replica is in sync and another one leads. Exits with 1 if a node is not ok, a partition has no leader, or
     the quorum has none.
     """
-    from sparklog.errors import SparklogError
-
     is_balanced: bool | None = None
     with admin(awaits_silent=False) as asked:
         cluster = asked.describe_cluster(include_fenced=True)
@@ -167,16 +161,14 @@ def status(is_json: bool) -> int:
     return 0 if is_ok else 1
 
 
-def _is_due(partition: "Partition") -> bool:
+def _is_due(partition: Partition) -> bool:
     """Whether the preferred replica is in sync, and another one leads."""
     preferred = partition.replicas[0]
     return partition.leader >= 0 and partition.leader != preferred and preferred in partition.isr
 
 
-def _is_balanced(asked: "Admin", controller: int) -> bool | None:
+def _is_balanced(asked: Admin, controller: int) -> bool | None:
     """Whether the controller gives leaderships back by itself; None if its setting is not known."""
-    from sparklog.client.admin.configs import ConfigResource
-
     resource = ConfigResource("broker", str(controller))
     entry = asked.describe_resources([resource], [BALANCE_KEY])[resource].get(BALANCE_KEY)
     return None if entry is None else entry.value == "true"

@@ -1,11 +1,13 @@
 """`sparklog completion`: the scripts by which shells complete commands, options, names and keys."""
 
 import os
+import shlex
 from pathlib import Path
 
 import click
+from click.shell_completion import get_completion_class
 
-from sparklog_server.cli.options import report
+from sparklog_server.cli.printing import report
 
 SHELLS = ("bash", "zsh", "fish")
 _VARIABLE = "_SPARKLOG_COMPLETE"
@@ -60,8 +62,6 @@ def _directory(variable: str, default: str) -> Path:
 
 def _load_in_zsh(script: Path) -> None:
     """Add the line that loads the script to ~/.zshrc, once."""
-    import shlex
-
     settings = Path(os.environ.get("ZDOTDIR") or Path.home()) / ".zshrc"
     text = settings.read_text(encoding="utf-8", errors="surrogateescape") if settings.exists() else ""
     line = f"source {shlex.quote(str(script))}  # sparklog completion"
@@ -73,8 +73,6 @@ def _load_in_zsh(script: Path) -> None:
 
 
 def _script(shell: str) -> str:
-    from click.shell_completion import get_completion_class
-
     kind = get_completion_class(shell)
     assert kind is not None, shell
     root = click.get_current_context().find_root()

@@ -1,26 +1,18 @@
 """`sparklog configs`: settings of topics, brokers, loggers, groups and client metrics."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
-from sparklog_server.cli.cluster_names import group_names, topic_names
-from sparklog_server.cli.options import (
-    absent,
-    admin,
-    as_json,
-    keep,
-    print_json,
-    print_table,
-    reaches_cluster,
-    report,
-)
+from sparklog.client.admin.configs import ConfigChange, ConfigEntry, ConfigResource, Operation
+from sparklog_server.cli.admin import admin, group_names, topic_names
+from sparklog_server.cli.options import keep, reaches_cluster
+from sparklog_server.cli.printing import as_json, print_json, print_table, report
 from sparklog_server.cli.setting_names import resource_keys
 from sparklog_server.cli.watching import can_watch
-
-if TYPE_CHECKING:
-    from sparklog.client.admin.configs import ConfigChange, ConfigEntry, ConfigResource, Operation
+from sparklog_server.config.units import in_unit_of
+from sparklog_server.operations.similar_names import absent
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -140,22 +132,17 @@ def set_configs(assignments: tuple[str, ...], validate_only: bool) -> None:
 @reaches_cluster
 def delete(keys: tuple[str, ...], validate_only: bool) -> None:
     """Delete settings: the default, or the value in the broker's file, applies again."""
-    from sparklog.client.admin.configs import ConfigChange
-
     _alter(_resources(), [ConfigChange(key, None, "delete") for key in keys], is_trial=validate_only)
 
 
-def _alter(resources: "list[ConfigResource]", changes: "list[ConfigChange]", *, is_trial: bool) -> None:
+def _alter(resources: list[ConfigResource], changes: list[ConfigChange], *, is_trial: bool) -> None:
     with admin() as cluster:
         cluster.alter_configs(dict.fromkeys(resources, changes), validate_only=is_trial)
     shown = (f"{one.type} {one.name or ALL_BROKERS}" for one in resources)
     report(f"changed {', '.join(shown)}", is_trial=is_trial)
 
 
-def _change(assignment: str) -> "ConfigChange":
-    from sparklog.client.admin.configs import ConfigChange
-    from sparklog_server.config.units import in_unit_of
-
+def _change(assignment: str) -> ConfigChange:
     key, equals, value = assignment.partition("=")
     operation: Operation = "append" if key.endswith("+") else "subtract" if key.endswith("-") else "set"
     name = key.strip() if operation == "set" else key[:-1].strip()
@@ -164,9 +151,7 @@ def _change(assignment: str) -> "ConfigChange":
     return ConfigChange(name, in_unit_of(name, value.strip()), operation)
 
 
-def _resources() -> "list[ConfigResource]":
-    from sparklog.client.admin.configs import ConfigResource
-
+def _resources() -> list[ConfigResource]:
     given = click.get_current_context().meta
     for broker in given["broker"]:
         if broker != ALL_BROKERS and not broker.isdecimal():
@@ -191,11 +176,11 @@ def _resources() -> "list[ConfigResource]":
     return list(dict.fromkeys(found))
 
 
-def _value(entry: "ConfigEntry") -> str | None:
+def _value(entry: ConfigEntry) -> str | None:
     return "(hidden)" if entry.is_sensitive else entry.value
 
 
-def _as_json(resource: "ConfigResource", entry: "ConfigEntry") -> dict[str, object]:
+def _as_json(resource: ConfigResource, entry: ConfigEntry) -> dict[str, object]:
     return {
         "type": resource.type,
         "resource": resource.name,

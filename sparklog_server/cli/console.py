@@ -1,16 +1,16 @@
 """`sparklog console`: the console in front of a cluster, as a process of its own."""
 
+import os
+import socket
+import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
 from sparklog_server.cli.options import client_map, reaches_cluster
-
-if TYPE_CHECKING:
-    import socket
-    import subprocess
 
 PORT: Final = 9080
 MISSING: Final = "the console needs its own packages: pip install 'sparklog[console]'"
@@ -133,19 +133,14 @@ def console(
 
 def require_packages() -> None:
     """Refuse with the command that installs what is missing."""
-    from importlib.util import find_spec
-
     if any(find_spec(name) is None for name in ("starlette", "uvicorn", "jinja2", "jmespath")):
         raise click.ClickException(MISSING)
 
 
-def start_beside(servers: str, port: int) -> "subprocess.Popen[bytes]":
+def start_beside(servers: str, port: int) -> subprocess.Popen[bytes]:
     """Start a console for the broker of this process, as a child that ends when the result is freed, or with
     this process.
     """
-    import os
-    import subprocess
-
     require_packages()
     run = "import sys; from sparklog_server.cli.main import main; sys.exit(main())"
     # Its line goes to stderr: the one line of `start` on stdout stays its own.
@@ -161,9 +156,7 @@ def start_beside(servers: str, port: int) -> "subprocess.Popen[bytes]":
     )
 
 
-def _bound(host: str, port: int) -> "socket.socket":
-    import socket
-
+def _bound(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

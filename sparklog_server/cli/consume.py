@@ -3,31 +3,23 @@
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from time import monotonic, time
+from typing import NamedTuple
 
 import click
+from msgspec.structs import replace
 
+from sparklog.client.consumer.consumer import Consumer, ConsumerRecord
 from sparklog.escapes import lines, terminal
-from sparklog_server.cli.cluster_names import topic_names
+from sparklog.model import TopicPartition
+from sparklog_server.cli.admin import admin, chosen, matches_names, partitions_named, topic_names
 from sparklog_server.cli.formats import compiled, unescaped
-from sparklog_server.cli.options import (
-    admin,
-    as_json,
-    client_settings,
-    listed,
-    partitions_named,
-    reaches_cluster,
-    report,
-    say,
-)
+from sparklog_server.cli.options import client_settings, reaches_cluster
 from sparklog_server.cli.positions import Position, duration_option, offsets_at, position
-from sparklog_server.cli.topics_chosen import chosen, matches_names
+from sparklog_server.cli.printing import as_json, listed, report, say
+from sparklog_server.cli.reach import Reach
 from sparklog_server.cli.value_formats import FORMATS, REGISTRY, Values, values_of
-
-if TYPE_CHECKING:
-    from sparklog.client.consumer.consumer import Consumer, ConsumerRecord
-    from sparklog.model import TopicPartition
-    from sparklog_server.cli.reach import Reach
+from sparklog_server.operations.json_records import RECORD_FIELDS, json_text
 
 POLL_MS = 500
 POLL_RECORDS_MAX = 10_000
@@ -153,11 +145,6 @@ def consume(
             %k key     %K its length  %s value    %S its length        %R its length as 4 bytes
             %% percent   \\n \\r \\t \\0 \\xHH
     """
-    from time import time
-
-    from sparklog.client.consumer.consumer import Consumer
-    from sparklog_server.cli.reach import Reach
-
     begin = _start(
         start, from_beginning=from_beginning, is_group=group is not None, now_ms=int(time() * 1000)
     )
@@ -207,15 +194,12 @@ def _consume_as_member(
     more: Mapping[str, str],
     begin: Position | None,
     limits: Limits,
-    print_all: "Callable[[list[ConsumerRecord]], None]",
+    print_all: Callable[[list[ConsumerRecord]], None],
     *,
     is_regex: bool,
 ) -> None:
     """Read the partitions that the group assigns; offsets of printed records are committed
     periodically and at exit."""
-    from sparklog.client.consumer.consumer import Consumer
-    from sparklog_server.cli.reach import Reach
-
     reset = {} if begin is None else {"auto_offset_reset": begin.kind}
     settings = client_settings(wait_ms=limits.timeout_ms, group_id=group, **reset, **more)
     with admin() as cluster:
@@ -231,13 +215,13 @@ def _consume_as_member(
 
 
 def _assign(
-    consumer: "Consumer",
+    consumer: Consumer,
     topics: Sequence[str],
     partitions: tuple[int, ...],
     begin: Position,
     *,
     is_regex: bool,
-) -> "list[TopicPartition]":
+) -> list[TopicPartition]:
     numbers = "" if not partitions else ":" + ",".join(map(str, partitions))
     with admin() as cluster:
         if is_regex:
@@ -251,18 +235,16 @@ def _assign(
 
 
 def _read(
-    consumer: "Consumer",
-    reach: "Reach",
-    print_all: "Callable[[list[ConsumerRecord]], None]",
+    consumer: Consumer,
+    reach: Reach,
+    print_all: Callable[[list[ConsumerRecord]], None],
     limits: Limits,
-    ends: "Mapping[TopicPartition, int] | None",
+    ends: Mapping[TopicPartition, int] | None,
 ) -> int:
     """Print until a limit or the end of every partition is reached; returns the number of records.
 
     ClickException if no broker has been reachable for the timeout.
     """
-    from time import monotonic
-
     left = sys.maxsize if limits.records_max is None else limits.records_max
     timeout_ms, count = limits.timeout_ms, 0
     away_ms_max = AWAY_MS_MAX if timeout_ms is None and ends is not None else timeout_ms
@@ -304,7 +286,7 @@ def _exit_code(values: Values | None) -> int:
 
 def _printer(
     text: str | None, key_separator: str | None, delimiter: str, values: Values | None, *, is_json: bool
-) -> "Callable[[list[ConsumerRecord]], None]":
+) -> Callable[[list[ConsumerRecord]], None]:
     """The function that prints records. Raises UsageError for options that exclude each other."""
     if text is not None and (is_json or key_separator is not None):
         raise click.UsageError("--format excludes --json and --key-separator")
@@ -316,15 +298,13 @@ def _printer(
         end = unescaped(delimiter, "--delimiter")
         separator = None if key_separator is None else unescaped(key_separator, "--key-separator")
 
-        def render(record: "ConsumerRecord") -> bytes:
+        def render(record: ConsumerRecord) -> bytes:
             # Keys and values as raw bytes; a missing one is empty.
             head = b"" if separator is None else (record.key or b"") + separator
             return head + (record.value or b"") + end
 
-    def write(records: "list[ConsumerRecord]") -> None:
+    def write(records: list[ConsumerRecord]) -> None:
         if values is not None:
-            from msgspec.structs import replace
-
             records = [replace(record, value=values.text(record)) for record in records]
         if sys.stdout.isatty():
             records = [_for_terminal(record) for record in records]
@@ -334,9 +314,8 @@ def _printer(
     return write
 
 
-def _for_terminal(record: "ConsumerRecord") -> "ConsumerRecord":
+def _for_terminal(record: ConsumerRecord) -> ConsumerRecord:
     """The record with texts that do not act on a terminal; lines stay. A pipe gets the bytes as they are."""
-    from msgspec.structs import replace
 
     def shown(content: bytes | None) -> bytes | None:
         return None if content is None else lines(content.decode(errors="backslashreplace")).encode()
@@ -345,10 +324,8 @@ def _for_terminal(record: "ConsumerRecord") -> "ConsumerRecord":
     return replace(record, key=shown(record.key), value=shown(record.value), headers=headers)
 
 
-def _print_json(values: Values | None, records: "list[ConsumerRecord]") -> None:
-    from sparklog_server.operations.json_records import RECORD_FIELDS, json_text
-
-    def fields(record: "ConsumerRecord") -> dict[str, object]:
+def _print_json(values: Values | None, records: list[ConsumerRecord]) -> None:
+    def fields(record: ConsumerRecord) -> dict[str, object]:
         told: dict[str, object] = {name: getattr(record, name) for name in RECORD_FIELDS}
         if values is not None:
             told["value"], reason = values.of(record)

@@ -1,18 +1,15 @@
 """`sparklog debug bundle`: what is needed to find the cause of a problem on another machine, in one file."""
 
+import time
 from pathlib import Path
 from typing import Final
 
 import click
 
-from sparklog_server.cli.options import (
-    as_json,
-    client_map,
-    print_json,
-    print_line,
-    reaches_cluster,
-    unchecked_settings,
-)
+from sparklog_server.cli.debug_bundle import Bundle
+from sparklog_server.cli.node_pages import addresses
+from sparklog_server.cli.options import client_map, reaches_cluster, unchecked_settings
+from sparklog_server.cli.printing import as_json, print_json, print_line
 
 EXIT_FAILURE: Final = 1
 
@@ -68,11 +65,6 @@ def bundle(
     topics, groups, hosts and files. What cannot be read is listed in it: a cluster that does not answer is
     not a failure.
     """
-    import time
-
-    from sparklog_server.cli.debug_bundle import Bundle
-    from sparklog_server.cli.node_pages import addresses
-
     try:
         nodes = addresses(http)
     except ValueError as error:

@@ -16,12 +16,15 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from struct import unpack_from
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
+
+import msgspec
 
 from sparklog import __version__
 from sparklog.client.admin.admin import Admin
 from sparklog.client.admin.configs import ConfigEntry, ConfigResource
 from sparklog.client.admin.topics import Topic
+from sparklog.client.settings import ClientSettings
 from sparklog.errors import DecodeError, SparklogError
 from sparklog.escapes import lines
 from sparklog.kernels import implementation
@@ -32,9 +35,6 @@ from sparklog_server.cli.health_facts import Asking
 from sparklog_server.cli.inspect import batch_row
 from sparklog_server.cli.node_pages import Address, NodePages, PageFailed
 from sparklog_server.cli.tune_checks import Machine, checked
-
-if TYPE_CHECKING:
-    from sparklog.client.settings import ClientSettings
 
 BUNDLE_BYTES_MAX: Final = 256 << 20
 """Before compression; further parts are left out and said to be."""
@@ -122,7 +122,7 @@ class Bundle:
         self._json("machine.json", [row._asdict() for row in checked(Machine.this(), ".")])
         self._json("client.json", without_secrets(self._client))
 
-    def cluster(self, settings: "ClientSettings") -> None:
+    def cluster(self, settings: ClientSettings) -> None:
         """What the cluster tells, if it answers."""
         try:
             with Admin.from_settings(settings) as admin:
@@ -142,7 +142,7 @@ class Bundle:
         except (SparklogError, OSError) as error:
             self.missing["cluster.json"] = self._scrubber.known(str(error))
 
-    def nodes(self, settings: "ClientSettings", nodes: Iterable[Address]) -> None:
+    def nodes(self, settings: ClientSettings, nodes: Iterable[Address]) -> None:
         """The pages of the nodes' HTTP listeners."""
         pages = NodePages(settings)
         for node in nodes:
@@ -224,8 +224,6 @@ def _topic(topic: Topic) -> dict[str, object]:
 
 
 def _plain(value: object) -> object:
-    import msgspec
-
     return msgspec.to_builtins(value, str_keys=True)
 
 

@@ -3,6 +3,9 @@
 from pathlib import Path
 
 import click
+from rich.console import Console
+
+from sparklog_server.demo.play import play
 
 
 @click.command()
@@ -21,9 +24,5 @@ def demo(output: Path, is_without_spark: bool) -> int:
     Takes about a minute. Without pyspark (`pip install 'sparklog[demo]'`) or Java it runs without Spark.
     Counts every flight at the end; a missing or doubled one is a failure.
     """
-    from rich.console import Console
-
-    from sparklog_server.demo.play import play
-
     play(output, Console(), with_spark=not is_without_spark)
     return 0

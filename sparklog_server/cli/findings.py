@@ -8,7 +8,7 @@ from typing import Final, Literal, NamedTuple
 import click
 
 from sparklog.escapes import terminal
-from sparklog_server.cli.options import print_json, print_line
+from sparklog_server.cli.printing import print_json, print_line
 
 State = Literal["OK", "UNKNOWN", "WARN", "CRITICAL"]
 

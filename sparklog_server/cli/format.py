@@ -1,8 +1,19 @@
 """`sparklog format`: the directories of a new node."""
 
+import os
+import time
+
 import click
 
-from sparklog_server.cli.options import print_line
+from sparklog.errors import SettingsError
+from sparklog.model import Millis
+from sparklog_server.broker.opening import formatting
+from sparklog_server.cli.printing import print_line
+from sparklog_server.config.load import load
+from sparklog_server.disk.door import StorageError
+from sparklog_server.disk.os_disk import OsDisk
+from sparklog_server.log.directory.identity import DirectoryRefused, encode_uuid, new_uuid
+from sparklog_server.security.scram_arguments import parse_scram
 
 
 @click.command(name="format")
@@ -70,16 +81,6 @@ def format_directories(
         raise click.UsageError(
             "--standalone, --initial-controllers and --no-initial-controllers exclude each other"
         )
-    import os
-    import time
-
-    from sparklog.errors import SettingsError
-    from sparklog.model import Millis
-    from sparklog_server.broker.opening import formatting
-    from sparklog_server.config.load import load
-    from sparklog_server.disk.door import StorageError
-    from sparklog_server.disk.os_disk import OsDisk
-    from sparklog_server.log.directory.identity import DirectoryRefused, encode_uuid, new_uuid
 
     given = list(assignments)
     if data_dir is not None:
@@ -104,8 +105,6 @@ def format_directories(
         voters = formatting.initial_controllers(settings, initial_controllers) if initial_controllers else ()
     credentials = []
     if add_scram:
-        from sparklog_server.security.scram_arguments import parse_scram
-
         credentials = [parse_scram(text, os.urandom) for text in add_scram]
     cluster_id = cluster_id or encode_uuid(new_uuid(os.urandom))
     try:

@@ -1,31 +1,19 @@
 """`sparklog groups`: list, describe with lag and members, move and delete committed offsets."""
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import click
 
-from sparklog_server.cli.cluster_names import group_names, topic_names
+from sparklog.client.admin.admin import ItemsFailed
+from sparklog.client.admin.groups import GroupDescription
+from sparklog.model import TopicPartition
+from sparklog_server.cli.admin import admin, group_names, partitions_named, topic_names
 from sparklog_server.cli.groups_reset import reset_offsets
-from sparklog_server.cli.options import (
-    admin,
-    as_json,
-    listed,
-    partitions_named,
-    print_json,
-    print_table,
-    reaches_cluster,
-    report,
-    say,
-    tell_missing,
-)
+from sparklog_server.cli.options import reaches_cluster
+from sparklog_server.cli.printing import as_json, listed, print_json, print_table, report, say, tell_missing
 from sparklog_server.cli.watching import can_watch
-
-if TYPE_CHECKING:
-    from sparklog.client.admin.groups import GroupDescription, GroupOffset
-    from sparklog.errors import BrokerError
-    from sparklog.model import TopicPartition
-    from sparklog_server.operations.lag import LagRow
+from sparklog_server.operations.lag import LagRow, described_groups
+from sparklog_server.operations.surveys import Answered, described_by_all, listed_by_all
 
 LAG_COLUMNS = ("group", "topic", "partition", "committed", "log end", "lag", "member", "host", "client id")
 MEMBER_COLUMNS = ("group", "member", "instance", "host", "client id", "epoch", "partitions", "assigned")
@@ -63,8 +51,6 @@ def list_groups(states: tuple[str, ...], types: tuple[str, ...], is_json: bool) 
 
     Exits with 1 if a broker does not answer: the groups of the others are listed.
     """
-    from sparklog_server.operations.surveys import listed_by_all
-
     with admin(awaits_silent=False) as cluster:
         found, missing = listed_by_all(lambda: cluster.list_groups(states=states, types=types))
     if is_json:
@@ -98,26 +84,24 @@ def describe(names: tuple[str, ...], members: bool, state: bool, is_json: bool) 
 
     Exits with 1 if a group is not described, or a broker does not answer: the others are shown.
     """
-    from sparklog_server.operations.lag import lag_rows, log_ends, partitions_of
-    from sparklog_server.operations.surveys import Answered, described_by_all, listed_by_all
-
     if members and state:
         raise click.UsageError(
             "--members and --state show different tables: leave one out, or take --json, which has both"
         )
     with admin(awaits_silent=False) as cluster:
         listing = Answered([], {}) if names else listed_by_all(cluster.list_groups)
-        wanted = names or [group.group_id for group in listing.found]
-        described, undescribed = described_by_all(lambda: cluster.describe_groups(wanted))
-        committed: Mapping[str, Mapping[TopicPartition, GroupOffset]] = {}
-        unread: Mapping[str, BrokerError] = {}
+        wanted = list(names) or [group.group_id for group in listing.found]
         if is_json or not (members or state):
-            committed, unread = described_by_all(lambda: cluster.list_group_offsets(list(described)))
-            described = {name: group for name, group in described.items() if name in committed}
-        ends = log_ends(cluster, partitions_of(described, committed), listing.silent)
-        missing = {**listing.errors, **undescribed, **unread}
+            with_lag, errors = described_groups(cluster, wanted, listing.silent, must_exist=True)
+            shown = [one for name, one in with_lag.items() if name not in errors]
+            if errors and not shown:
+                raise ItemsFailed(errors, {})
+            described, missing = [one.group for one in shown], {**listing.errors, **errors}
+        else:
+            found, undescribed = described_by_all(lambda: cluster.describe_groups(wanted))
+            shown, described, missing = [], list(found.values()), {**listing.errors, **undescribed}
     if is_json:
-        print_json([_as_json(g, lag_rows(g, committed[g.group_id], ends)) for g in described.values()])
+        print_json([_as_json(one.group, one.rows) for one in shown])
     elif state:
         print_table(
             STATE_COLUMNS,
@@ -132,7 +116,7 @@ def describe(names: tuple[str, ...], members: bool, state: bool, is_json: bool) 
                     _none_below(g.epoch),
                     len(g.members),
                 ]
-                for g in described.values()
+                for g in described
             ],
         )
     elif members:
@@ -147,19 +131,15 @@ def describe(names: tuple[str, ...], members: bool, state: bool, is_json: bool) 
                 len(m.assignment),
                 _assignment_text(m.assignment),
             ]
-            for g in described.values()
+            for g in described
             for m in g.members
         ]
         print_table(MEMBER_COLUMNS, rows, empty="" if missing else "no group has members")
     else:
-        rows = [
-            _lag_cells(g.group_id, row)
-            for g in described.values()
-            for row in lag_rows(g, committed[g.group_id], ends)
-        ]
+        rows = [_lag_cells(one.group.group_id, row) for one in shown for row in one.rows]
         nothing = "no offsets are committed" if described else "there are no groups"
         print_table(LAG_COLUMNS, rows, empty="" if missing else nothing)
-        for group in described.values():
+        for group in described:
             if not group.members:
                 say(f"group {group.group_id} has no members")
     return tell_missing(missing)
@@ -220,7 +200,7 @@ def remove_members(group: str, members: tuple[str, ...], instances: tuple[str, .
 # -- printing ------------------------------------------------------------------------------------------------
 
 
-def _lag_cells(group: str, row: "LagRow") -> list[object]:
+def _lag_cells(group: str, row: LagRow) -> list[object]:
     member = row.member
     return [
         group,
@@ -237,7 +217,7 @@ def _none_below(epoch: int) -> int | None:
     return None if epoch < 0 else epoch
 
 
-def _assignment_text(partitions: "Iterable[TopicPartition]") -> str:
+def _assignment_text(partitions: Iterable[TopicPartition]) -> str:
     """`topic(0,1)`, as in Kafka's tool."""
     topics: dict[str, list[int]] = {}
     for topic, number in partitions:
@@ -245,7 +225,7 @@ def _assignment_text(partitions: "Iterable[TopicPartition]") -> str:
     return " ".join(f"{topic}({listed(numbers)})" for topic, numbers in topics.items())
 
 
-def _as_json(group: "GroupDescription", rows: "list[LagRow]") -> dict[str, object]:
+def _as_json(group: GroupDescription, rows: list[LagRow]) -> dict[str, object]:
     return {
         "group": group.group_id,
         "type": group.type,

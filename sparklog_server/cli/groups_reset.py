@@ -1,28 +1,19 @@
 """`sparklog groups reset-offsets`: shows where a group would stand, and moves it there only when told to."""
 
-from typing import TYPE_CHECKING
+from time import time
+from typing import IO
 
 import click
 
-from sparklog_server.cli.cluster_names import group_names, topic_names
-from sparklog_server.cli.options import (
-    PARTITION_NUMBER_MAX,
-    absent,
-    admin,
-    as_json,
-    partitions_named,
-    print_json,
-    print_table,
-    reaches_cluster,
-    report,
-)
+from sparklog.client.admin.groups import GroupOffset
+from sparklog.model import TopicPartition
+from sparklog_server.cli.admin import PARTITION_NUMBER_MAX, admin, group_names, partitions_named, topic_names
+from sparklog_server.cli.options import reaches_cluster
 from sparklog_server.cli.positions import INT64_MAX, Position, duration_ms, offsets_at, time_ms
-
-if TYPE_CHECKING:
-    from typing import IO
-
-    from sparklog.client.admin.groups import GroupOffset
-    from sparklog.model import TopicPartition
+from sparklog_server.cli.printing import as_json, print_json, print_table, report
+from sparklog_server.operations.refused import OperationRefused
+from sparklog_server.operations.resets import relative, require_idle, within_logs
+from sparklog_server.operations.similar_names import absent
 
 LINES_MAX = 1_000_000
 
@@ -85,7 +76,7 @@ def reset_offsets(
     shift_by: int | None,
     to_datetime: str | None,
     by_duration: str | None,
-    from_file: "IO[str] | None",
+    from_file: IO[str] | None,
     dry_run: bool,
     execute: bool,
     is_json: bool,
@@ -94,11 +85,6 @@ def reset_offsets(
 
     Columns: topic, partition, new offset, and the current committed offset.
     """
-    from time import time
-
-    from sparklog_server.operations.refused import OperationRefused
-    from sparklog_server.operations.resets import relative, require_idle, within_logs
-
     ways = {
         "--to-earliest": Position("earliest") if to_earliest else None,
         "--to-latest": Position("latest") if to_latest else None,
@@ -156,12 +142,10 @@ def reset_offsets(
         report(absent("group", group, existing, "it was created" if execute else "--execute creates it"))
 
 
-def _offsets_in(file: "IO[str]") -> "dict[TopicPartition, int]":
+def _offsets_in(file: IO[str]) -> dict[TopicPartition, int]:
     """Lines `topic,partition,offset`, or with tabs, or `group,topic,partition,offset` as in Kafka's tool for
     several groups.
     """
-    from sparklog.model import TopicPartition
-
     found: dict[TopicPartition, int] = {}
     for number, line in enumerate(file, start=1):
         fields = [field.strip().strip('"') for field in line.replace("\t", ",").split(",")]
@@ -194,8 +178,8 @@ def _offsets_in(file: "IO[str]") -> "dict[TopicPartition, int]":
 
 
 def _print(
-    wanted: "dict[TopicPartition, int]",
-    committed: "dict[TopicPartition, GroupOffset]",
+    wanted: dict[TopicPartition, int],
+    committed: dict[TopicPartition, GroupOffset],
     group: str,
     *,
     is_done: bool,

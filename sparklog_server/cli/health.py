@@ -2,7 +2,14 @@
 
 import click
 
-from sparklog_server.cli.options import as_json, client_settings, reaches_cluster
+from sparklog.client.admin.admin import Admin
+from sparklog.errors import SettingsError, SparklogError
+from sparklog_server.cli.findings import Finding, print_findings
+from sparklog_server.cli.health_checks import findings
+from sparklog_server.cli.health_facts import Asking
+from sparklog_server.cli.options import client_settings, reaches_cluster
+from sparklog_server.cli.printing import as_json
+from sparklog_server.operations.inert_text import inert_name
 
 
 @click.command()
@@ -24,13 +31,6 @@ def health(watch_s: int, is_json: bool) -> int:
     warning, with 2 on a critical finding or if the cluster does not answer. The state is UNKNOWN if the user
     is not authorized to see the subject.
     """
-    from sparklog.client.admin.admin import Admin
-    from sparklog.errors import SettingsError, SparklogError
-    from sparklog_server.cli.findings import Finding, print_findings
-    from sparklog_server.cli.health_checks import findings
-    from sparklog_server.cli.health_facts import Asking
-    from sparklog_server.operations.inert_text import inert_name
-
     try:
         settings = client_settings()
         with Admin.from_settings(settings, awaits_silent=False) as asked:

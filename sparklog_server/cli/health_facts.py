@@ -5,13 +5,14 @@ import ssl
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from sparklog.client.admin.admin import Admin, ItemsFailed
 from sparklog.client.admin.cluster import Cluster, Quorum
 from sparklog.client.admin.configs import ConfigEntry, ConfigResource
 from sparklog.client.admin.storage import LogDir
 from sparklog.client.admin.topics import Topic
+from sparklog.client.settings import ClientSettings
 from sparklog.errors import SparklogError
 from sparklog.model import NodeId
 from sparklog_server.cli.health_checks import (
@@ -24,9 +25,6 @@ from sparklog_server.cli.health_checks import (
 )
 from sparklog_server.operations.lag import described_groups
 from sparklog_server.operations.surveys import described_by_all, listed_by_all
-
-if TYPE_CHECKING:
-    from sparklog.client.settings import ClientSettings
 
 T = TypeVar("T")
 
@@ -49,7 +47,7 @@ _UNCLEAN: Final = "unclean.leader.election.enable"
 class Asking:
     """One look at a cluster; `refused` gathers the sections that failed, with the reason."""
 
-    def __init__(self, admin: Admin, settings: "ClientSettings") -> None:
+    def __init__(self, admin: Admin, settings: ClientSettings) -> None:
         self._admin = admin
         self._settings = settings
         self.refused: dict[str, str] = {}

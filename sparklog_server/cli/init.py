@@ -1,10 +1,16 @@
 """`sparklog init --secure`: the files of a new cluster with TLS, passwords and access rules."""
 
+from pathlib import Path
 from shlex import quote
 
 import click
 
-from sparklog_server.cli.options import takes_base_port
+from sparklog_server.cli.options import pairs, takes_base_port
+from sparklog_server.daemon.secure_cluster import init_secure
+from sparklog_server.daemon.supervisor import Ports
+from sparklog_server.disk.door import StorageError
+from sparklog_server.disk.os_disk import OsDisk
+from sparklog_server.log.directory.identity import DirectoryRefused
 
 
 @click.command()
@@ -44,15 +50,6 @@ def init(
     with certificates of a new authority. DIR/client.properties, client.conf and client.toml
     are for Java and Spark, for librdkafka, and for Python.
     """
-    from pathlib import Path
-
-    from sparklog_server.cli.options import pairs
-    from sparklog_server.daemon.secure_cluster import init_secure
-    from sparklog_server.daemon.supervisor import Ports
-    from sparklog_server.disk.door import StorageError
-    from sparklog_server.disk.os_disk import OsDisk
-    from sparklog_server.log.directory.identity import DirectoryRefused
-
     given = pairs(assignments, "--set")
     ports = Ports()
     try:

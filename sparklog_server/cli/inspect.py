@@ -1,22 +1,40 @@
 """`sparklog inspect`: the content of a broker's files, and their first invalid byte."""
 
+import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from sparklog import escapes
-from sparklog_server.cli.options import as_json, print_json, print_table
-
-if TYPE_CHECKING:
-    from sparklog.record.batch import BatchHeader, Record
-    from sparklog.wire.schema import Message
-    from sparklog_server.disk.door import Disk, DiskFile
-    from sparklog_server.log_tools.examine_files import Contents, Reader
-    from sparklog_server.log_tools.examine_segment import SegmentCheck
-    from sparklog_server.log_tools.finding import Finding
+from sparklog.errors import DecodeError
+from sparklog.model import Uuid
+from sparklog.record.batch import BatchHeader, Record
+from sparklog.record.compression import Codec
+from sparklog.record.control import Marker, control_type, parse_control
+from sparklog.wire.schema import Message
+from sparklog_server.cli.printing import as_json, print_json, print_table
+from sparklog_server.disk.door import Disk, DiskFile, StorageError
+from sparklog_server.disk.os_disk import OsDisk
+from sparklog_server.log.directory.log_dir import encode_uuid
+from sparklog_server.log.segment.segment import offset_of
+from sparklog_server.log.segment.sound_batches import Unsound, sound_batches
+from sparklog_server.log_tools.examine_directory import METADATA_POINT_FILE
+from sparklog_server.log_tools.examine_files import Contents, Reader, offsets, reader_of
+from sparklog_server.log_tools.examine_segment import (
+    SegmentCheck,
+    check_segment,
+    read_bounded,
+    records_flaw,
+    records_in,
+    with_indexes,
+)
+from sparklog_server.log_tools.finding import Finding
+from sparklog_server.metadata.records import decode_value
+from sparklog_server.raft.clean_stop import FILE_NAME as CLEAN_STOP_FILE
+from sparklog_server.raft.election_state import FILE_NAME, ElectionStateCorrupt, parse
 
 EXIT_FAILURE = 1
 TABLE_ROWS_MAX = 500
@@ -49,7 +67,7 @@ class Printer:
             self._kind, self._columns = kind, tuple(row)
         self._rows.append(texts)
 
-    def findings(self, findings: "Iterable[Finding]", more: int = 0) -> None:
+    def findings(self, findings: Iterable[Finding], more: int = 0) -> None:
         """Print the findings, `damage` or `note` each."""
         for finding in findings:
             kind = "damage" if finding.is_damage else "note"
@@ -78,8 +96,6 @@ def one_line(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, dict | list):
-        from json import dumps
-
         return escapes.json_text(dumps(value, ensure_ascii=False, separators=(",", ":")))
     return escapes.cell(value.decode(errors="backslashreplace") if isinstance(value, bytes) else value)
 
@@ -99,9 +115,6 @@ def inspect(paths: tuple[str, ...], is_deep: bool, is_json: bool) -> int:
     Reads only; a broker may be running. Each problem lists file, byte, cause and remedy; the
     exit code is 1 if there is damage.
     """
-    from sparklog_server.disk.door import StorageError
-    from sparklog_server.disk.os_disk import OsDisk
-
     inspection = Inspection(OsDisk(is_read_only=True), Printer(is_json=is_json), is_deep=is_deep)
     try:
         for path in paths:
@@ -119,7 +132,7 @@ def inspect(paths: tuple[str, ...], is_deep: bool, is_json: bool) -> int:
 class Inspection:
     """One run over some files."""
 
-    def __init__(self, disk: "Disk", printer: Printer, *, is_deep: bool) -> None:
+    def __init__(self, disk: Disk, printer: Printer, *, is_deep: bool) -> None:
         self.printer = printer
         self.is_damaged = False
         self._disk = disk
@@ -138,8 +151,6 @@ class Inspection:
         """Inspect one file: a line about it, and its content unless only the line is wanted. Raises
         StorageError.
         """
-        from sparklog_server.log_tools.examine_files import reader_of
-
         name = path.rpartition("/")[2]
         if name.endswith((".log", ".checkpoint")):
             self._batches(path, is_shown=not is_summary or self._is_deep)
@@ -161,13 +172,11 @@ class Inspection:
         }
         self.printer.row("file", facts | more)
 
-    def _told(self, findings: "Sequence[Finding]", more: int = 0) -> None:
+    def _told(self, findings: Sequence[Finding], more: int = 0) -> None:
         self.is_damaged |= any(finding.is_damage for finding in findings)
         self.printer.findings(findings, more)
 
-    def _small(self, path: str, reader: "Reader", *, is_summary: bool) -> None:
-        from sparklog_server.log_tools.examine_segment import read_bounded
-
+    def _small(self, path: str, reader: Reader, *, is_summary: bool) -> None:
         content = read_bounded(self._disk, path)
         contents: Contents = reader(content, path)
         if not is_summary or self._is_deep:
@@ -184,16 +193,11 @@ class Inspection:
 
     # -- batches
 
-    def _check(self, path: str) -> "SegmentCheck":
+    def _check(self, path: str) -> SegmentCheck:
         """A check of the log at `path`, with the indexes beside it."""
-        from sparklog_server.log_tools.examine_segment import check_segment
-
         return check_segment(self._new_check(path), self._disk.open(path))
 
-    def _new_check(self, path: str) -> "SegmentCheck":
-        from sparklog_server.log.segment.segment import offset_of
-        from sparklog_server.log_tools.examine_segment import SegmentCheck, with_indexes
-
+    def _new_check(self, path: str) -> SegmentCheck:
         directory, _, name = path.rpartition("/")
         base_offset = offset_of(name, ".log")
         check = SegmentCheck(path, base_offset or 0)
@@ -204,9 +208,6 @@ class Inspection:
         )
 
     def _batches(self, path: str, *, is_shown: bool) -> None:
-        from sparklog_server.log.segment.sound_batches import Unsound, sound_batches
-        from sparklog_server.log_tools.examine_segment import records_flaw
-
         log = self._disk.open(path)
         check = self._new_check(path)
         for found in sound_batches(log):
@@ -236,10 +237,7 @@ class Inspection:
         )
         self._told(check.all_findings, check.more)
 
-    def _records(self, path: str, log: "DiskFile", position: int, header: "BatchHeader") -> None:
-        from sparklog.errors import DecodeError
-        from sparklog_server.log_tools.examine_segment import records_in
-
+    def _records(self, path: str, log: DiskFile, position: int, header: BatchHeader) -> None:
         is_control = bool(header.attributes & 0x20)
         is_metadata = path.endswith(".checkpoint") or "__cluster_metadata-0" in Path(path).absolute().parts
         for record in records_in(log, position, header):
@@ -257,10 +255,8 @@ class Inspection:
             )
 
 
-def batch_row(position: int, batch: "BatchHeader") -> dict[str, object]:
+def batch_row(position: int, batch: BatchHeader) -> dict[str, object]:
     """A batch's header as fields of a row."""
-    from sparklog.record.compression import Codec
-
     codec = batch.attributes & 0x07
     said = {
         "transactional": batch.is_transactional,
@@ -285,7 +281,7 @@ def batch_row(position: int, batch: "BatchHeader") -> dict[str, object]:
     }
 
 
-def headers_text(record: "Record") -> object:
+def headers_text(record: Record) -> object:
     """The headers of a record as pairs, because a key may occur twice."""
     return [
         [name, None if value is None else value.decode(errors="backslashreplace")]
@@ -293,18 +289,14 @@ def headers_text(record: "Record") -> object:
     ]
 
 
-def metadata_fields(record: "Record") -> tuple[str, dict[str, object]]:
+def metadata_fields(record: Record) -> tuple[str, dict[str, object]]:
     """The name and fields of a record of the metadata log. Raises DecodeError."""
-    from sparklog_server.metadata.records import decode_value
-
     message = decode_value(record.value)
     return type(message).__name__, fields_of(message)
 
 
-def control_fields(record: "Record") -> tuple[str, dict[str, object]]:
+def control_fields(record: Record) -> tuple[str, dict[str, object]]:
     """The name and fields of a control record. Raises DecodeError."""
-    from sparklog.record.control import Marker, control_type, parse_control
-
     kind, message = control_type(record.key), parse_control(record)
     if kind is None or message is None:
         return "unknown", {"key": (record.key or b"").hex()}
@@ -313,37 +305,23 @@ def control_fields(record: "Record") -> tuple[str, dict[str, object]]:
     ) else fields_of(message)
 
 
-def fields_of(message: "Message") -> dict[str, object]:
+def fields_of(message: Message) -> dict[str, object]:
     """The fields of a message by name; sixteen bytes appear as Kafka writes a UUID, others in hexadecimal."""
     return {name: plain(getattr(message, name)) for name in message.__struct_fields__}
 
 
 def plain(value: object) -> object:
-    from sparklog.wire.schema import Message
-
     if isinstance(value, bytes):
-        from sparklog.model import Uuid
-        from sparklog_server.log.directory.log_dir import encode_uuid
-
         return encode_uuid(Uuid(value)) if len(value) == 16 else value.hex()
     if isinstance(value, Message):
         return fields_of(value)
     return [plain(one) for one in value] if isinstance(value, list) else value
 
 
-def other_readers() -> "Mapping[str, Reader]":
+def other_readers() -> Mapping[str, Reader]:
     """The readers of files in a log directory that do not belong to a log."""
-    from sparklog_server.log_tools.examine_directory import METADATA_POINT_FILE
-    from sparklog_server.log_tools.examine_files import Contents, offsets
-    from sparklog_server.raft.clean_stop import FILE_NAME as CLEAN_STOP_FILE
-    from sparklog_server.raft.election_state import FILE_NAME
 
     def election_state(content: bytes, path: str) -> Contents:
-        import json
-
-        from sparklog_server.log_tools.finding import Finding
-        from sparklog_server.raft.election_state import ElectionStateCorrupt, parse
-
         try:
             parse(content, path)
             found = json.loads(content)

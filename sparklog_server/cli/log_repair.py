@@ -3,22 +3,30 @@
 import sys
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from sparklog_server.cli.options import (
-    as_json,
-    print_json,
-    print_table,
-    report,
+from sparklog.model import LeaderEpoch
+from sparklog_server.cli.inspect import other_readers
+from sparklog_server.cli.printing import as_json, print_json, print_table, report
+from sparklog_server.disk.door import DirectoryInUse, Disk, StorageError
+from sparklog_server.disk.os_disk import OsDisk
+from sparklog_server.log.directory.first_start import METADATA_DIRECTORY
+from sparklog_server.log_tools.examine_directory import (
+    Looking,
+    Report,
+    is_log_directory,
+    partition_directories,
+    verify,
 )
-
-if TYPE_CHECKING:
-    from sparklog_server.disk.door import Disk
-    from sparklog_server.log_tools.examine_directory import Report
-    from sparklog_server.log_tools.repair import Plan
+from sparklog_server.log_tools.examine_files import OFFSET_FILES
+from sparklog_server.log_tools.known_metadata import KnownMetadata, read_metadata
+from sparklog_server.log_tools.repair import Plan, Repairing, plans
+from sparklog_server.log_tools.repair_directory import offsets_in, plan_directory, plan_identity
+from sparklog_server.log_tools.repair_metadata import plan_metadata
+from sparklog_server.raft.election_state import ElectionState
 
 EXIT_FAILURE = 1
 ROUNDS_MAX = 4
@@ -74,10 +82,6 @@ def repair(
     or, without --execute, if there is damage. A directory that a running broker holds is
     refused.
     """
-    from sparklog_server.disk.door import DirectoryInUse, StorageError
-    from sparklog_server.disk.os_disk import OsDisk
-    from sparklog_server.log_tools.examine_directory import is_log_directory
-
     path = directory.rstrip("/") or "/"
     disk = OsDisk(is_read_only=not is_executed)
     if not is_log_directory(disk.list(path)):
@@ -111,7 +115,7 @@ def repair(
 
 
 def planned(
-    disk: "Disk",
+    disk: Disk,
     path: str,
     beside: Sequence[str] = (),
     *,
@@ -119,17 +123,8 @@ def planned(
     node_id: int | None = None,
     is_deep: bool = False,
     wall_ms: int | None = None,
-) -> "list[Plan]":
+) -> list[Plan]:
     """The plans in the order in which they are executed. Raises StorageError."""
-    from sparklog_server.cli.inspect import other_readers
-    from sparklog_server.log.directory.first_start import METADATA_DIRECTORY
-    from sparklog_server.log_tools.examine_directory import Looking, partition_directories
-    from sparklog_server.log_tools.examine_files import OFFSET_FILES
-    from sparklog_server.log_tools.known_metadata import KnownMetadata, read_metadata
-    from sparklog_server.log_tools.repair import Repairing, plans
-    from sparklog_server.log_tools.repair_directory import offsets_in, plan_directory, plan_identity
-    from sparklog_server.log_tools.repair_metadata import plan_metadata
-
     known = KnownMetadata()
     for one in (*beside, path):
         read_metadata(disk, f"{one.rstrip('/')}/{METADATA_DIRECTORY}", known)
@@ -151,8 +146,6 @@ def planned(
 
 def written_at(path: str) -> str | None:
     """The modification time of a file, in UTC; None if it does not exist."""
-    from datetime import UTC, datetime
-
     try:
         return datetime.fromtimestamp(Path(path).stat().st_mtime, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     except OSError:
@@ -161,21 +154,15 @@ def written_at(path: str) -> str | None:
 
 def vote(epoch: int) -> bytes:
     """The content of `quorum-state` for a voter in this epoch, without a vote."""
-    from sparklog.model import LeaderEpoch
-    from sparklog_server.raft.election_state import ElectionState
-
     return ElectionState(epoch=LeaderEpoch(epoch)).render()
 
 
-def checked(disk: "Disk", path: str, *, is_deep: bool) -> "list[Report]":
+def checked(disk: Disk, path: str, *, is_deep: bool) -> list[Report]:
     """The current reports of `log verify`. Raises StorageError."""
-    from sparklog_server.cli.inspect import other_readers
-    from sparklog_server.log_tools.examine_directory import Looking, verify
-
     return list(verify(disk, path, Looking(also=other_readers(), is_deep=is_deep, written_at=written_at)))
 
 
-def tell(made: "list[Plan]", *, is_json: bool, is_executed: bool) -> int:
+def tell(made: list[Plan], *, is_json: bool, is_executed: bool) -> int:
     """Print the steps; returns their number."""
     steps = [(plan.name, step) for plan in made for step in plan.steps]
     kinds = {True: "done" if is_executed else "planned", False: "impossible"}
@@ -199,7 +186,7 @@ def tell(made: "list[Plan]", *, is_json: bool, is_executed: bool) -> int:
     return len(steps)
 
 
-def summed_up(steps: int, reports: "list[Report]", *, is_executed: bool, is_possible: bool) -> int:
+def summed_up(steps: int, reports: list[Report], *, is_executed: bool, is_possible: bool) -> int:
     """The last line, on stderr, and the exit code."""
     if not steps:
         report("nothing to repair")

@@ -1,21 +1,20 @@
 """`sparklog log verify`: checks the whole directory of a stopped broker."""
 
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from sparklog_server.cli.inspect import other_readers
 from sparklog_server.cli.log_repair import repair, written_at
-from sparklog_server.cli.options import as_json, print_json, print_table
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from sparklog_server.log_tools.examine_directory import Report
-    from sparklog_server.log_tools.examine_files import Reader
-    from sparklog_server.log_tools.finding import Finding
+from sparklog_server.cli.printing import as_json, print_json, print_table
+from sparklog_server.disk.door import DirectoryInUse, StorageError
+from sparklog_server.disk.os_disk import OsDisk
+from sparklog_server.log_tools import examine_directory
+from sparklog_server.log_tools.examine_directory import Report
+from sparklog_server.log_tools.finding import Finding
 
 EXIT_FAILURE = 1
 COLUMNS = (
@@ -56,24 +55,22 @@ def verify(directory: str, is_deep: bool, is_json: bool) -> int:
     result of a crash, repaired at the broker's next start: the remedy names the bytes to cut) or
     `damaged`; the exit code is 1 if one is damaged. A directory that a running broker holds is refused.
     """
-    from sparklog_server.disk.door import DirectoryInUse, StorageError
-    from sparklog_server.disk.os_disk import OsDisk
-    from sparklog_server.log_tools.examine_directory import Looking, bytes_of, is_log_directory, verify
-
     disk = OsDisk(is_read_only=True)
     path = directory.rstrip("/") or "/"
     names = disk.list(path)
-    if not is_log_directory(names) and not any(name.endswith(".log") for name in names):
+    if not examine_directory.is_log_directory(names) and not any(name.endswith(".log") for name in names):
         raise click.ClickException(
             f"{path} is no log directory: it has neither meta.properties nor partitions"
         )
-    locked = path if is_log_directory(names) else str(Path(path).absolute().parent)
+    locked = path if examine_directory.is_log_directory(names) else str(Path(path).absolute().parent)
     try:
         disk.lock(locked)
-        with progress(bytes_of(disk, path), path) as progressed:
+        with progress(examine_directory.bytes_of(disk, path), path) as progressed:
             reports = []
-            looking = Looking(also=readers(), is_deep=is_deep, progressed=progressed, written_at=written_at)
-            for report in verify(disk, path, looking):
+            looking = examine_directory.Looking(
+                also=other_readers(), is_deep=is_deep, progressed=progressed, written_at=written_at
+            )
+            for report in examine_directory.verify(disk, path, looking):
                 reports.append(report)
                 if is_json:
                     print_json(as_dict(report))
@@ -93,15 +90,8 @@ def verify(directory: str, is_deep: bool, is_json: bool) -> int:
     return EXIT_FAILURE if any(report.is_damaged for report in reports) else 0
 
 
-def readers() -> "Mapping[str, Reader]":
-    """Readers of files that do not belong to a log."""
-    from sparklog_server.cli.inspect import other_readers
-
-    return other_readers()
-
-
 @contextmanager
-def progress(total: int, what: str) -> "Iterator[Callable[[int], None] | None]":
+def progress(total: int, what: str) -> Iterator[Callable[[int], None] | None]:
     """A progress bar on stderr if that is a terminal."""
     if not sys.stderr.isatty():
         yield None
@@ -128,7 +118,7 @@ def progress(total: int, what: str) -> "Iterator[Callable[[int], None] | None]":
         yield lambda done: bar.advance(task, done)
 
 
-def tell(reports: "list[Report]") -> None:
+def tell(reports: list[Report]) -> None:
     """Print the partitions, then the findings: lines with tabs begin with `partition`, `damage` or
     `note`.
     """
@@ -149,7 +139,7 @@ def tell(reports: "list[Report]") -> None:
         )
 
 
-def counts(report: "Report") -> list[int]:
+def counts(report: Report) -> list[int]:
     return [
         report.segments,
         report.batches,
@@ -160,7 +150,7 @@ def counts(report: "Report") -> list[int]:
     ]
 
 
-def as_dict(report: "Report") -> dict[str, object]:
+def as_dict(report: Report) -> dict[str, object]:
     return (
         {"partition": report.name, "state": report.state}
         | dict(zip(COLUMNS[2:8], counts(report), strict=True))
@@ -168,5 +158,5 @@ def as_dict(report: "Report") -> dict[str, object]:
     )
 
 
-def finding_dict(finding: "Finding") -> dict[str, object]:
+def finding_dict(finding: Finding) -> dict[str, object]:
     return finding._asdict()

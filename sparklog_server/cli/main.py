@@ -7,8 +7,9 @@ import io
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from importlib import import_module
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import Final, NamedTuple
 
 try:
@@ -31,6 +32,26 @@ class Place(NamedTuple):
     module: str
     name: str
     help: str
+
+
+class OnDemand(click.Group):
+    """A group that imports the modules of its `places` when their commands are asked for: a command pays for
+    its own imports only.
+    """
+
+    places: Mapping[str, Place] = MappingProxyType({})
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names in order."""
+        return sorted({*self.places, *super().list_commands(ctx)})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command; None if there is none of that name."""
+        if cmd_name not in self.places:
+            return super().get_command(ctx, cmd_name)
+        place = self.places[cmd_name]
+        command: click.Command = getattr(import_module(f"sparklog_server.cli.{place.module}"), place.name)
+        return command
 
 
 # Imported on demand; the help of the program shows the table and imports none.
@@ -211,27 +232,21 @@ COMMANDS: Final = {
 }
 
 
-class Program(click.Group):
+class Program(OnDemand):
     """The commands; a closed output pipe is no failure: `sparklog consume | head` exits with 0."""
+
+    places = COMMANDS
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The order of the commands in the help."""
         return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command; None if there is none of that name."""
-        if cmd_name not in COMMANDS:
-            return None
-        place = COMMANDS[cmd_name]
-        command: click.Command = getattr(import_module(f"sparklog_server.cli.{place.module}"), place.name)
-        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Refuse a name that is no command with similar ones, which click does not know before the import."""
         if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
-            from sparklog_server.cli.options import absent
+            from sparklog_server.operations.similar_names import absent
 
             ctx.fail(absent("command", args[0], COMMANDS))
         return super().resolve_command(ctx, args)

@@ -14,6 +14,7 @@ from collections.abc import Collection
 from math import isfinite
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from sparklog.client.sasl.jaas import parse_jaas
 from sparklog.errors import SparklogError
 from sparklog_server.operations.inert_text import inert_name
 
@@ -130,8 +131,6 @@ def _end(connected: socket.socket) -> None:
 def login_of(settings: "ClientSettings") -> tuple[str, str] | None:
     """User and password of a client's settings; None if it has none."""
     if settings.sasl_jaas_config is not None:
-        from sparklog.client.sasl.jaas import parse_jaas
-
         options = parse_jaas(settings.sasl_jaas_config, "sasl.jaas.config").options
         user, password = options.get("username"), options.get("password")
     else:

@@ -1,27 +1,17 @@
 """`sparklog offsets`: where the logs of partitions begin and end."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import click
 
-from sparklog_server.cli.cluster_names import topic_names
-from sparklog_server.cli.options import (
-    admin,
-    as_json,
-    partitions_in,
-    print_json,
-    print_table,
-    reaches_cluster,
-    topics_named,
-)
-from sparklog_server.cli.topics_chosen import chosen, matches_names
+from sparklog.client.admin.admin import EARLIEST, LATEST, Admin, ItemsFailed
+from sparklog.client.admin.topics import Topic
+from sparklog.model import TopicPartition
+from sparklog_server.cli.admin import admin, chosen, matches_names, partitions_in, topic_names, topics_named
+from sparklog_server.cli.options import reaches_cluster
+from sparklog_server.cli.printing import as_json, print_json, print_table
 from sparklog_server.cli.watching import can_watch
-
-if TYPE_CHECKING:
-    from sparklog.client.admin.admin import Admin
-    from sparklog.client.admin.topics import Topic
-    from sparklog.model import TopicPartition
 
 
 class Extent(NamedTuple):
@@ -38,11 +28,9 @@ class Extent(NamedTuple):
 
 
 def extents(
-    cluster: "Admin", partitions: "Iterable[TopicPartition]", *, with_stable: bool = False
+    cluster: Admin, partitions: Iterable[TopicPartition], *, with_stable: bool = False
 ) -> dict[tuple[str, int], Extent]:
     """The extents of logs by topic and number; of those that cannot be asked or refuse, without offsets."""
-    from sparklog.client.admin.admin import EARLIEST, LATEST
-
     asked = list(partitions)
     begins = _offsets(cluster, dict.fromkeys(asked, EARLIEST))
     ends = _offsets(cluster, dict.fromkeys(asked, LATEST))
@@ -51,10 +39,8 @@ def extents(
 
 
 def _offsets(
-    cluster: "Admin", positions: "dict[TopicPartition, int]", *, is_committed: bool = False
-) -> "dict[TopicPartition, int]":
-    from sparklog.client.admin.admin import ItemsFailed
-
+    cluster: Admin, positions: dict[TopicPartition, int], *, is_committed: bool = False
+) -> dict[TopicPartition, int]:
     if not positions:
         return {}
     try:
@@ -66,10 +52,8 @@ def _offsets(
     return {partition: listed.offset for partition, listed in told.items()}
 
 
-def led(topics: "Iterable[Topic]") -> "list[TopicPartition]":
+def led(topics: Iterable[Topic]) -> list[TopicPartition]:
     """The partitions that have a leader: those without one would be waited for."""
-    from sparklog.model import TopicPartition
-
     return [
         TopicPartition(topic.name, one.partition)
         for topic in topics

@@ -1,31 +1,25 @@
-"""The options shared by commands that connect to a broker: its address, client settings and output.
+"""The options shared by commands that connect to a broker: its address and client settings.
 
 The options for the cluster's address are stored in the context and are not parameters of the command:
-`admin()` and `client_settings()` read them.
+`client_settings()` reads them.
 """
 
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
-from sparklog import escapes
+from sparklog.client.settings import ClientSettings, address_of
+from sparklog_server.cli.positions import duration_text
+from sparklog_server.cli.printing import print_line
 from sparklog_server.cli.setting_names import client_keys, profile_names
-
-if TYPE_CHECKING:
-    from sparklog.client.admin.admin import Admin
-    from sparklog.client.admin.topics import Topic
-    from sparklog.client.settings import ClientSettings
-    from sparklog.errors import BrokerError
-    from sparklog.model import TopicPartition
+from sparklog_server.config.units import in_unit_of
 
 # A person waits for the answer, so an unreachable broker must be reported soon.
 API_TIMEOUT_MS = 10_000
-NAMES_LIKE_MAX = 3
-PARTITION_NUMBER_MAX = (1 << 31) - 1
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 _SERVER_DEFAULT = "127.0.0.1:9092"
@@ -85,11 +79,6 @@ def reaches_cluster(command: Command) -> Command:
     return command
 
 
-def as_json(command: Command) -> Command:
-    """Add the option that selects JSON."""
-    return click.option("--json", "is_json", is_flag=True, help="Print JSON.")(command)
-
-
 def takes_base_port(use: str) -> Callable[[Command], Command]:
     """Add `--base-port`; `use` says what the ports from it on are for."""
     return click.option(
@@ -124,8 +113,6 @@ def _keep_server(context: click.Context, option: click.Parameter, value: str | N
 
 def pairs(assignments: Sequence[str], option: str) -> dict[str, str]:
     """`key=value` texts as a mapping; a value with a unit, such as `7d`, is converted to that of its key."""
-    from sparklog_server.config.units import in_unit_of  # for commands that take settings
-
     given = {}
     for assignment in assignments:
         key, equals, value = assignment.partition("=")
@@ -135,7 +122,7 @@ def pairs(assignments: Sequence[str], option: str) -> dict[str, str]:
     return given
 
 
-def client_settings(*, wait_ms: int | None = None, **more: str) -> "ClientSettings":
+def client_settings(*, wait_ms: int | None = None, **more: str) -> ClientSettings:
     """The settings of a client of this command: those of the profile and the file, over them `more`, the
     command's options by names with `_` for `.`, over them --set. Fails if no broker is reachable: at once,
     or after `wait_ms`.
@@ -149,10 +136,8 @@ def client_settings(*, wait_ms: int | None = None, **more: str) -> "ClientSettin
     return settings
 
 
-def unchecked_settings(**more: str) -> "ClientSettings":
+def unchecked_settings(**more: str) -> ClientSettings:
     """As `client_settings`, for a command that has work without a cluster too."""
-    from sparklog.client.settings import ClientSettings
-
     patience = {
         "default.api.timeout.ms": str(API_TIMEOUT_MS),
         "max.block.ms": str(API_TIMEOUT_MS),
@@ -197,203 +182,6 @@ def without_options(context: click.Context) -> None:
         context.meta.setdefault(name, value)
 
 
-@contextmanager
-def admin(*, awaits_silent: bool = True) -> "Iterator[Admin]":
-    """An administration client for this command; one for a survey goes on without silent brokers. An error
-    for a name that the cluster does not have suggests similar ones.
-    """
-    from sparklog.client.admin.admin import Admin, ItemsFailed
-
-    with Admin.from_settings(client_settings(), awaits_silent=awaits_silent) as cluster:
-        try:
-            yield cluster
-        except ItemsFailed as failed:
-            errors = {item: _with_similar(cluster, item, error) for item, error in failed.errors.items()}
-            raise ItemsFailed(errors, failed.results) from None
-
-
-# -- names ---------------------------------------------------------------------------------------------------
-
-
-def partitions_in(text: str) -> tuple[str, tuple[int, ...] | None]:
-    """The topic and partitions of `topic` or `topic:0,1,2`, as in Kafka's tools; None for all partitions."""
-    topic, colon, numbers = text.rpartition(":")
-    if not colon:
-        return text, None
-    listed = numbers.split(",")
-    if not topic or not all(number.isdecimal() and int(number) <= PARTITION_NUMBER_MAX for number in listed):
-        raise click.BadParameter(f"{text!r} is neither TOPIC nor TOPIC:0,1,2", param_hint="--topic")
-    return topic, tuple(dict.fromkeys(map(int, listed)))
-
-
-def partitions_named(admin: "Admin", texts: Iterable[str]) -> "list[TopicPartition]":
-    """The partitions of texts such as `topic` and `topic:0,1`; each must exist."""
-    from sparklog.model import TopicPartition
-
-    named = [partitions_in(text) for text in texts]
-    topics = topics_named(admin, dict.fromkeys(topic for topic, _ in named))
-    found: dict[TopicPartition, None] = {}
-    for topic, numbers in named:
-        existing = [partition.partition for partition in topics[topic].partitions]
-        for number in existing if numbers is None else numbers:
-            if number not in existing:
-                raise click.ClickException(
-                    f"topic {topic} has no partition {number}; it has {len(existing)}, from 0 on"
-                )
-            found[TopicPartition(topic, number)] = None
-    return list(found)
-
-
-def topics_named(admin: "Admin", names: Iterable[str]) -> "dict[str, Topic]":
-    """Topics by their names; the error for an unknown name suggests similar ones."""
-    from sparklog.client.failures import UnknownTopic
-
-    asked = list(names)
-    try:
-        return admin.describe_topics(asked)
-    except UnknownTopic:
-        existing = admin.list_topics()
-        for name in asked:
-            if name not in existing:
-                raise click.ClickException(absent("topic", name, existing)) from None
-        raise
-
-
-def absent(kind: str, name: str, existing: Iterable[str], remedy: str = "") -> str:
-    """`there is no topic 'x'; did you mean 'y'?` with similar names if there are any, and the remedy if
-    there is one.
-    """
-    from difflib import get_close_matches  # imported only for an unknown name
-
-    near = get_close_matches(name, list(existing), n=NAMES_LIKE_MAX, cutoff=0.7)
-    question = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-    return f"there is no {kind} {name!r}{question}" + (remedy and f"{' ' if near else '; '}{remedy}")
-
-
-def _with_similar(cluster: "Admin", item: object, error: "BrokerError") -> "BrokerError":
-    """The error of an item; one of a name that the cluster does not have suggests similar names."""
-    from sparklog.errors import BrokerError, ErrorCode, SparklogError
-
-    # A setting's resource has a name, a partition a topic; groups and transactional ids are texts.
-    name = getattr(item, "name", None) or getattr(item, "topic", None) or item
-    if not isinstance(name, str):
-        return error
-    try:
-        if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            existing: Iterable[str] = cluster.list_topics(include_internal=True)
-            text = absent("topic", name, existing)
-            if name in existing:
-                return error  # what it lacks is the partition
-        elif error.code is ErrorCode.GROUP_ID_NOT_FOUND:
-            text = absent("group", name, [group.group_id for group in cluster.list_groups()])
-        elif error.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-            ids = [one.transactional_id for one in cluster.list_transactions()]
-            text = absent("transactional id", name, ids)
-        else:
-            return error
-    except SparklogError:
-        return error  # names are optional: the user may be allowed less than to list them
-    return BrokerError(error.code, text)
-
-
-# -- printing ------------------------------------------------------------------------------------------------
-
-
-def print_json(value: object) -> None:
-    """Print a value as one line of JSON."""
-    from sparklog_server.operations.json_records import json_text  # most commands print tables
-
-    sys.stdout.write(json_text(value))
-
-
-def print_table(
-    columns: Sequence[str],
-    rows: Sequence[Sequence[object]],
-    *,
-    emphasis: Mapping[int, str] | None = None,
-    empty: str = "",
-) -> None:
-    """A table on a terminal; elsewhere lines with tabs and no heading, for other programs. None is empty,
-    and `-` on a terminal.
-
-    `emphasis` are styles by the number of a row. Without rows, `empty` is told on stderr.
-    """
-    if not rows and empty:
-        report(empty)
-        return
-    if not sys.stdout.isatty():
-        sys.stdout.write("".join("\t".join(map(escapes.cell, row)) + "\n" for row in rows))
-        return
-    from shutil import get_terminal_size
-
-    from rich.console import Console
-    from rich.text import Text
-
-    from sparklog_server.cli.tables import Column, table_of
-
-    told = [["-" if value is None else escapes.cell(value) for value in row] for row in rows]
-    table = table_of(
-        [
-            Column(
-                name,
-                [row[index] for row in told],
-                is_number=any(isinstance(row[index], int | float) for row in rows),
-            )
-            for index, name in enumerate(columns)
-        ],
-        get_terminal_size().columns,
-    )
-    console, styles = Console(), emphasis or {}
-    # Plain text, because names may contain brackets, which are markup otherwise.
-    for line, style in zip(table.heading, ("bold", "dim"), strict=True):
-        console.print(Text(line, style), soft_wrap=True)
-    for number, lines in enumerate(table.rows):
-        for line in lines:
-            console.print(Text(line, styles.get(number, "")), soft_wrap=True)
-
-
-def print_line(*cells: object, is_error: bool = False) -> None:
-    """A line with tabs between its cells. Commands print texts of the cluster by this, `print_table` and
-    `print_json` only: they escape what would act on a terminal, or begin another cell or line.
-    """
-    click.echo("\t".join(map(escapes.cell, cells)), err=is_error)
-
-
-def report(text: str, *, is_trial: bool = False) -> None:
-    """A line on stderr: what was done, or that there is nothing to print. A trial did nothing."""
-    print_line("valid; nothing was changed" if is_trial else text, is_error=True)
-
-
-def tell_missing(errors: "Mapping[Any, BrokerError]") -> int:
-    """Name on stderr what is missing; the exit code: 1 if anything is."""
-    for error in errors.values():
-        print_line(f"sparklog: incomplete: {error}", is_error=True)
-    return 1 if errors else 0
-
-
-def say(text: str) -> None:
-    """A remark on stderr, only if the output goes to a terminal."""
-    if sys.stdout.isatty():
-        print_line(text, is_error=True)
-
-
-def bytes_text(size_bytes: int | None) -> object:
-    """A size with a unit on a terminal, as a number elsewhere."""
-    if size_bytes is None or not sys.stdout.isatty():
-        return size_bytes
-    size = float(size_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size_bytes} B" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"
-
-
-def listed(values: Iterable[object]) -> str:
-    """The items separated by commas."""
-    return ",".join(map(str, values))
-
-
 # -- reaching a broker ---------------------------------------------------------------------------------------
 
 CONNECT_S_MAX: Final = 3.0
@@ -403,10 +191,6 @@ TOLD_EVERY_S: Final = 10.0
 
 def refused_by(servers: Sequence[str]) -> dict[str, str]:
     """Why each of the servers refuses a connection; empty if one of them accepts it."""
-    import socket
-
-    from sparklog.client.settings import address_of
-
     reasons = {}
     for server in servers:
         try:
@@ -431,10 +215,6 @@ def no_broker(reasons: Mapping[str, str], within: str = "") -> click.ClickExcept
 
 def wait_for_broker(servers: tuple[str, ...], timeout_ms: int) -> None:
     """Return once a broker accepts a connection; ClickException after `timeout_ms`."""
-    import time
-
-    from sparklog_server.cli.positions import duration_text
-
     ends_s = time.monotonic() + timeout_ms / 1000
     told_s: float | None = None
     while reasons := refused_by(servers):
@@ -449,6 +229,4 @@ def wait_for_broker(servers: tuple[str, ...], timeout_ms: int) -> None:
 
 def retrying(servers: str, reason: str) -> None:
     """The line for a broker that does not answer."""
-    click.echo(
-        escapes.terminal(f"sparklog: broker unreachable, retrying: {servers} ({reason.lower()})"), err=True
-    )
+    print_line(f"sparklog: broker unreachable, retrying: {servers} ({reason.lower()})", is_error=True)

@@ -5,22 +5,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sparklog_server.cli.cluster_names import topic_names
-from sparklog_server.cli.options import (
-    admin,
-    as_json,
-    partitions_named,
-    print_json,
-    print_line,
-    print_table,
-    reaches_cluster,
-    report,
-)
+from sparklog.client.admin.admin import ItemsFailed
+from sparklog.errors import BrokerError, ErrorCode
+from sparklog.model import TopicPartition
+from sparklog_server.cli.admin import admin, partitions_named, topic_names
+from sparklog_server.cli.options import reaches_cluster
+from sparklog_server.cli.printing import as_json, print_json, print_line, print_table, report
 
 if TYPE_CHECKING:
     from sparklog.client.admin.cluster import ElectionType
-    from sparklog.errors import BrokerError
-    from sparklog.model import TopicPartition
 
 EXIT_FAILURE = 1
 NAMES_MAX = 5
@@ -47,8 +40,6 @@ def elect(topics: tuple[str, ...], is_all: bool, unclean: bool, is_json: bool) -
     A partition that its preferred replica leads needs no election. Exits with 1 if a partition that needs one
     has none, as while its preferred replica is not in sync.
     """
-    from sparklog.client.admin.admin import ItemsFailed
-
     if is_all == bool(topics):
         raise click.UsageError("select partitions with either TOPIC, TOPIC:0,1 or --all")
     kind: ElectionType = "unclean" if unclean else "preferred"
@@ -84,11 +75,9 @@ def elect(topics: tuple[str, ...], is_all: bool, unclean: bool, is_json: bool) -
 
 
 def _tell_outcome(
-    outcomes: "Mapping[TopicPartition, str]", errors: "Mapping[TopicPartition, BrokerError]"
+    outcomes: Mapping[TopicPartition, str], errors: Mapping[TopicPartition, BrokerError]
 ) -> None:
     """How many partitions have their leader, and why which others do not, on stderr."""
-    from sparklog.errors import ErrorCode
-
     by_reason: dict[ErrorCode, list[str]] = {}
     for at, error in sorted(errors.items()):
         by_reason.setdefault(error.code, []).append(str(at))

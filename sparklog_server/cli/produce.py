@@ -3,26 +3,24 @@
 import sys
 from collections.abc import Iterator
 from os import fsencode
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import click
+import msgspec
 
-from sparklog_server.cli.cluster_names import topic_names
+from sparklog.client.admin.admin import Admin, ItemsFailed, NewTopic
+from sparklog.client.failures import UnknownTopic
+from sparklog.client.producer.producer import Producer, RecordMetadata
+from sparklog.client.settings import ClientSettings
+from sparklog.errors import ErrorCode, RequestTimeout
+from sparklog_server.cli.admin import topic_names
 from sparklog_server.cli.formats import unescaped
-from sparklog_server.cli.options import (
-    absent,
-    as_json,
-    client_map,
-    client_settings,
-    print_json,
-    reaches_cluster,
-    report,
-)
+from sparklog_server.cli.options import client_map, client_settings, reaches_cluster
 from sparklog_server.cli.positions import duration_option
-
-if TYPE_CHECKING:
-    from sparklog.client.producer.producer import Producer, RecordMetadata
-    from sparklog.client.settings import ClientSettings
+from sparklog_server.cli.printing import as_json, print_json, report
+from sparklog_server.cli.reach import Reach
+from sparklog_server.operations.json_records import JsonRecord, content_of, value_of
+from sparklog_server.operations.similar_names import absent
 
 TIMEOUT_MS = 30_000
 TOLD_EVERY_MS = 5_000
@@ -143,10 +141,6 @@ def produce(
 
     Exits 0 when every record is acknowledged. --json prints their number.
     """
-    from sparklog.client.failures import UnknownTopic
-    from sparklog.client.producer.producer import Producer
-    from sparklog_server.cli.reach import Reach
-
     if key is not None and key_separator is not None:
         raise click.UsageError("--key gives every record the same key: leave --key-separator out")
     if from_json and whole_files:
@@ -166,7 +160,7 @@ def produce(
     failures: list[BaseException] = []
     count = 0
 
-    def delivered(_metadata: "RecordMetadata | None", error: BaseException | None) -> None:
+    def delivered(_metadata: RecordMetadata | None, error: BaseException | None) -> None:
         if error is not None:
             failures.append(error)
 
@@ -210,14 +204,10 @@ def produce(
         report(f"nothing was written to {topic}: the input has no lines")
 
 
-def _require_topic(settings: "ClientSettings", topic: str, *, is_created: bool) -> None:
+def _require_topic(settings: ClientSettings, topic: str, *, is_created: bool) -> None:
     """Create an absent topic if --create or the user says so, and refuse it otherwise: a broker would
     create a topic of a misspelt name.
     """
-    from sparklog.client.admin.admin import Admin, ItemsFailed, NewTopic
-    from sparklog.client.failures import UnknownTopic
-    from sparklog.errors import ErrorCode
-
     with Admin.from_settings(settings) as cluster:
         try:
             cluster.describe_topics([topic])
@@ -250,10 +240,8 @@ def _patience(timeout_ms: int | None) -> dict[str, str]:
     }
 
 
-def _flush(producer: "Producer[Any, Any]") -> None:
+def _flush(producer: Producer[Any, Any]) -> None:
     """Wait until every record is acknowledged or given up, and tell that it takes time."""
-    from sparklog.errors import RequestTimeout
-
     while True:
         try:
             return producer.flush(TOLD_EVERY_MS)
@@ -288,10 +276,6 @@ def _record(
 
 def new_record(piece: bytes, number: int, common: NewRecord, *, keeps_partition: bool) -> NewRecord:
     """The record of a line of `consume --json`; `common` has the values of missing fields."""
-    import msgspec
-
-    from sparklog_server.operations.json_records import JsonRecord, content_of, value_of
-
     try:
         told = msgspec.json.decode(piece, type=JsonRecord)
         value = value_of(told)

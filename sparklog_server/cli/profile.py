@@ -1,14 +1,22 @@
 """`sparklog profile`: named client settings, so that no command has to repeat them."""
 
-from typing import TYPE_CHECKING
+import os
 
 import click
 
-from sparklog_server.cli.options import as_json, pairs, print_json, print_table, report
+from sparklog.client.settings import ClientSettings
+from sparklog.client.settings import is_secret as is_client_secret
+from sparklog_server.cli.debug_secrets import is_secret
+from sparklog_server.cli.options import pairs
+from sparklog_server.cli.printing import as_json, print_json, print_table, report
+from sparklog_server.cli.profiles import (
+    Profiles,
+    checked_name,
+    read_profiles,
+    with_absolute_paths,
+    write_profiles,
+)
 from sparklog_server.cli.setting_names import profile_names
-
-if TYPE_CHECKING:
-    from sparklog_server.cli.profiles import Profiles
 
 HIDDEN = "(hidden)"
 
@@ -50,12 +58,12 @@ def create(
 
     A password given with -X stays in the history of the shell: put it into a file for --from.
     """
-    from sparklog.client.settings import ClientSettings
-    from sparklog_server.cli.client_files import read_client_file
-    from sparklog_server.cli.profiles import checked_name, read_profiles, with_absolute_paths, write_profiles
-
     checked_name(name)
-    settings = {} if file is None else read_client_file(file)
+    settings: dict[str, str] = {}
+    if file is not None:
+        from sparklog_server.cli.client_files import read_client_file
+
+        settings = read_client_file(file)
     settings |= pairs(assignments, "--set")
     if bootstrap_server is not None:
         settings["bootstrap.servers"] = bootstrap_server
@@ -75,8 +83,6 @@ def create(
 @click.argument("name", shell_complete=profile_names)
 def use(name: str) -> None:
     """Make the profile NAME the current one."""
-    from sparklog_server.cli.profiles import read_profiles, write_profiles
-
     profiles = read_profiles()
     profiles.settings_of(name)
     profiles.current = name
@@ -88,8 +94,6 @@ def use(name: str) -> None:
 @as_json
 def list_profiles(is_json: bool) -> None:
     """List the profiles; a star marks the current one."""
-    from sparklog_server.cli.profiles import read_profiles
-
     profiles = read_profiles()
     if is_json:
         print_json(
@@ -119,8 +123,6 @@ def list_profiles(is_json: bool) -> None:
 @as_json
 def show(name: str | None, is_json: bool) -> None:
     """Show the settings of a profile, of the current one by default; secrets are hidden."""
-    from sparklog_server.cli.profiles import read_profiles
-
     profiles = read_profiles()
     shown = name or _current(profiles)
     settings = {key: _shown(key, value) for key, value in sorted(profiles.settings_of(shown).items())}
@@ -130,9 +132,7 @@ def show(name: str | None, is_json: bool) -> None:
     print_table(["setting", "value"], list(settings.items()))
 
 
-def _current(profiles: "Profiles") -> str:
-    import os
-
+def _current(profiles: Profiles) -> str:
     chosen = os.environ.get("SPARKLOG_PROFILE") or profiles.current
     if chosen is None:
         raise click.ClickException("no profile is current; select one by `sparklog profile use NAME`")
@@ -140,7 +140,4 @@ def _current(profiles: "Profiles") -> str:
 
 
 def _shown(name: str, value: str) -> str:
-    from sparklog.client.settings import is_secret as is_client_secret
-    from sparklog_server.cli.debug_secrets import is_secret
-
     return HIDDEN if is_secret(name) or is_client_secret(name) else value

@@ -14,6 +14,7 @@ import re
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from json import dumps
 from pathlib import Path
 from typing import Final
 
@@ -103,11 +104,11 @@ def parsed_profiles(content: bytes, path: Path) -> Profiles:
     from sparklog_server.cli.client_files import flat_settings
 
     try:
-        told = tomllib.loads(content.decode())
+        written = tomllib.loads(content.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path} is not TOML: {error}") from None
-    current, tables = told.get("current"), told.get("profiles", {})
-    unknown = sorted(set(told) - {"current", "profiles"})
+    current, tables = written.get("current"), written.get("profiles", {})
+    unknown = sorted(set(written) - {"current", "profiles"})
     if unknown:
         raise SettingsError(f"{path}: {unknown[0]!r} is neither `current` nor in a table [profiles.NAME]")
     if current is not None and not isinstance(current, str):
@@ -132,8 +133,6 @@ def written_profiles(profiles: Profiles) -> str:
 
 def _string(text: str) -> str:
     """A basic string of TOML: JSON's, but that DEL is escaped too."""
-    from json import dumps
-
     return dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

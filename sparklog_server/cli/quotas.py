@@ -1,25 +1,15 @@
 """`sparklog quotas`: the quotas of users, client ids and addresses."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
-from sparklog_server.cli.options import (
-    admin,
-    as_json,
-    keep,
-    listed,
-    pairs,
-    print_json,
-    print_table,
-    reaches_cluster,
-    report,
-)
+from sparklog.client.admin.quotas import QuotaEntity, QuotaFilter
+from sparklog_server.cli.admin import admin
+from sparklog_server.cli.options import keep, pairs, reaches_cluster
+from sparklog_server.cli.printing import as_json, listed, print_json, print_table, report
 from sparklog_server.cli.watching import can_watch
-
-if TYPE_CHECKING:
-    from sparklog.client.admin.quotas import QuotaEntity
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -63,8 +53,6 @@ def _of_entity(command: Command) -> Command:
 @can_watch
 def describe(strict: bool, is_json: bool) -> None:
     """Show quotas: all of them if no entity is given."""
-    from sparklog.client.admin.quotas import QuotaFilter
-
     parts = _parts()
     # The types are the literals of _parts.
     filters = [
@@ -129,9 +117,7 @@ def _parts() -> dict[str, str | None]:
     return parts
 
 
-def _entity(parts: dict[str, str | None]) -> "QuotaEntity":
-    from sparklog.client.admin.quotas import QuotaEntity
-
+def _entity(parts: dict[str, str | None]) -> QuotaEntity:
     if not parts:
         raise click.UsageError("select an entity with --user, --client-id or --ip, or their -default")
     if "ip" in parts and len(parts) > 1:

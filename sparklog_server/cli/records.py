@@ -1,23 +1,16 @@
 """`sparklog topics delete-records`."""
 
-from typing import TYPE_CHECKING
+from json import loads
+from typing import IO
 
 import click
 
-from sparklog_server.cli.cluster_names import topic_names
-from sparklog_server.cli.options import (
-    admin,
-    as_json,
-    print_json,
-    print_line,
-    print_table,
-    reaches_cluster,
-)
-
-if TYPE_CHECKING:
-    from typing import IO
-
-    from sparklog.model import TopicPartition
+from sparklog.client.admin.admin import ItemsFailed
+from sparklog.errors import BrokerError
+from sparklog.model import TopicPartition
+from sparklog_server.cli.admin import admin, topic_names
+from sparklog_server.cli.options import reaches_cluster
+from sparklog_server.cli.printing import as_json, print_json, print_line, print_table
 
 EXIT_FAILURE = 1
 
@@ -50,13 +43,10 @@ def delete_records(
     topic: str | None,
     partitions: tuple[int, ...],
     before: int | None,
-    offset_json_file: "IO[str] | None",
+    offset_json_file: IO[str] | None,
     is_json: bool,
 ) -> int:
     """Delete the oldest records of partitions, permanently, and print the new log start offsets."""
-    from sparklog.client.admin.admin import ItemsFailed
-    from sparklog.errors import BrokerError
-
     if offset_json_file is not None:
         if topic is not None or partitions or before is not None:
             raise click.UsageError(
@@ -67,7 +57,6 @@ def delete_records(
     else:
         if topic is None or not partitions or before is None:
             raise click.UsageError("give TOPIC with --partition and --before, or --offset-json-file")
-        from sparklog.model import TopicPartition
 
         offsets = {TopicPartition(topic, partition): before for partition in partitions}
     errors: dict[TopicPartition, BrokerError] = {}
@@ -98,12 +87,8 @@ def delete_records(
     return EXIT_FAILURE if errors else 0
 
 
-def _offsets_in(text: str) -> "dict[TopicPartition, int]":
+def _offsets_in(text: str) -> dict[TopicPartition, int]:
     """The offsets in Kafka's JSON. An error names the invalid entry."""
-    from json import loads
-
-    from sparklog.model import TopicPartition
-
     hint = "--offset-json-file"
     try:
         content = loads(text)

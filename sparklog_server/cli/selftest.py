@@ -1,13 +1,17 @@
 """`sparklog selftest`: what this machine can do, and what to expect of a broker on it."""
 
+from pathlib import Path
+from shutil import disk_usage
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from sparklog_server.cli.options import as_json
+from sparklog.kernels import implementation
+from sparklog_server.cli import selftest_runs as runs
+from sparklog_server.cli.findings import Finding, print_findings
+from sparklog_server.cli.printing import as_json
 
 if TYPE_CHECKING:
-    from sparklog_server.cli.findings import Finding
     from sparklog_server.cli.selftest_runs import BrokerSpeed, DiskSpeed, Spread
 
 SYNC_P50_MS_MIN: Final = 0.01
@@ -57,13 +61,6 @@ def selftest(directory: str | None, is_json: bool) -> int:
     Takes about ten seconds and up to 0.5 GiB of the directory, which is freed at the end. Do not run
     it beside a broker that is in use. Exits with 1 if a setting or the machine should be changed.
     """
-    from pathlib import Path
-    from shutil import disk_usage
-
-    from sparklog.kernels import implementation
-    from sparklog_server.cli import selftest_runs as runs
-    from sparklog_server.cli.findings import print_findings
-
     if directory is None:
         directory = "sparklog-data" if Path("sparklog-data").is_dir() else "."
     free = disk_usage(directory).free
@@ -84,8 +81,6 @@ def selftest(directory: str | None, is_json: bool) -> int:
 
 def judged(measured: Measured) -> "list[Finding]":
     """A line for each measurement with what to expect, beside that of the reference machine."""
-    from sparklog_server.cli.findings import Finding
-
     disk, sync, broker = measured.disk, measured.disk.sync, measured.broker
     found = [
         Finding(
@@ -143,8 +138,6 @@ def judged(measured: Measured) -> "list[Finding]":
 
 
 def _sync(sync: "Spread") -> "Finding":
-    from sparklog_server.cli.findings import Finding
-
     text = f"{_times(sync)} ({_beside(sync.p50_ms, REFERENCE.sync_p50_ms, 'ms')})"
     if sync.p50_ms < SYNC_P50_MS_MIN:
         return Finding(

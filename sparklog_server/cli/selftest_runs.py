@@ -13,6 +13,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Final, NamedTuple
 
+from sparklog import Producer, embedded
+from sparklog.kernels import scan
 from sparklog_server.cli.bench import percentile
 
 APPEND_BYTES_MAX: Final = 256 << 20
@@ -110,8 +112,6 @@ def _echo(server: socket.socket) -> None:
 
 def crc_gb_s() -> float:
     """CRC32C by the kernel that checks batches, in GB/s of one core."""
-    from sparklog.kernels import scan
-
     block = os.urandom(_BLOCK_BYTES)
     size, start_s = 0, perf_counter()
     while perf_counter() < start_s + CRC_S:
@@ -122,8 +122,6 @@ def crc_gb_s() -> float:
 
 def broker_speed(directory: str) -> BrokerSpeed:
     """Produce to a broker that has its data in this directory. Raises SparklogError."""
-    from sparklog import Producer, embedded
-
     value = os.urandom(RECORD_BYTES)
     with _temporary_directories_in(directory), embedded() as broker:
         with Producer(bootstrap_servers=broker.bootstrap_servers, acks=1) as producer:

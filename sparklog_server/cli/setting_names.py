@@ -4,6 +4,9 @@ from collections.abc import Iterable
 
 import click
 
+from sparklog.client.settings import ClientSettings
+from sparklog.errors import SettingsError
+
 
 def topic_keys(_: click.Context, option: click.Parameter, incomplete: str) -> list[str]:
     """Keys of the settings of topics."""
@@ -14,8 +17,6 @@ def topic_keys(_: click.Context, option: click.Parameter, incomplete: str) -> li
 
 def client_keys(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
     """Keys of the settings of clients."""
-    from sparklog.client.settings import ClientSettings
-
     names = (name.replace("_", ".") for name in ClientSettings.__struct_fields__)
     return _beginning(incomplete, names, with_value=True)
 
@@ -34,7 +35,6 @@ def broker_keys(_: click.Context, __: click.Parameter, incomplete: str) -> list[
 
 def profile_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
     """Names of profiles."""
-    from sparklog.errors import SettingsError
     from sparklog_server.cli.profiles import read_profiles
 
     try:

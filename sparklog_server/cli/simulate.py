@@ -7,6 +7,12 @@ from collections import deque
 
 import click
 
+from sparklog_server.simulation import cluster_world
+from sparklog_server.simulation.checkers import check
+from sparklog_server.simulation.scenario import written
+from sparklog_server.simulation.shrink import shrink_violation
+from sparklog_server.simulation.transaction_history import run
+
 _TRACED_MAX = 40
 
 
@@ -35,8 +41,6 @@ def simulate(seed: int, nodes: int | None, quiet: bool) -> None:
     """
     if nodes is not None:
         sys.exit(_simulate_cluster(seed, nodes, quiet=quiet))
-    from sparklog_server.simulation.checkers import check
-    from sparklog_server.simulation.transaction_history import run
 
     history = run(seed)
     if not quiet:
@@ -55,10 +59,6 @@ def simulate(seed: int, nodes: int | None, quiet: bool) -> None:
 
 def _simulate_cluster(seed: int, nodes: int, *, quiet: bool) -> int:
     """Run one seed of a cluster; returns the exit code."""
-    from sparklog_server.simulation import cluster_world
-    from sparklog_server.simulation.scenario import written
-    from sparklog_server.simulation.shrink import shrink_violation
-
     scenario = cluster_world.drawn(seed, nodes)
     if not quiet:
         replicas, min_in_sync, flush, _ = cluster_world.replication_of(scenario)

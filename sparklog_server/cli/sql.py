@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import click
 
+from sparklog.client.settings import ClientSettings
 from sparklog.escapes import cell, terminal
-from sparklog_server.cli.options import (
-    absent,
-    admin,
-    as_json,
-    client_settings,
-    print_table,
-    reaches_cluster,
-)
+from sparklog_server.cli.admin import admin
+from sparklog_server.cli.options import client_settings, reaches_cluster
+from sparklog_server.cli.printing import as_json, print_table
+from sparklog_server.operations.json_records import json_content, json_text
+from sparklog_server.operations.similar_names import absent
 
 if TYPE_CHECKING:
     import duckdb
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
     from sparklog.arrow.dataset import TopicDataset
     from sparklog.arrow.plan import Request
     from sparklog.arrow.topic_read import TopicRead
-    from sparklog.client.settings import ClientSettings
 
 ROWS_AT_ONCE: Final = 1000
 ROWS_MAX: Final = 1000
@@ -202,7 +199,7 @@ def _follow(topics: "_Topics", query: str, output: Output, interval_ms: int) -> 
 class _Topics:
     """The topics of a query as tables of DuckDB. A schema that was inferred stays that of the first run."""
 
-    def __init__(self, settings: "ClientSettings", request: "Request") -> None:
+    def __init__(self, settings: ClientSettings, request: "Request") -> None:
         self._settings = settings
         self._request = request
         self._known: dict[str, Request] = {}
@@ -281,8 +278,6 @@ def _print(names: Sequence[str], rows: Rows, output: Output) -> None:
         writer.writerow([shown(name) for name in names])
         writer.writerows([shown(_text(value)) for value in row] for row in rows)
     elif output == "json":
-        from sparklog_server.operations.json_records import json_text
-
         for row in rows:
             told = {name: _plain(value) for name, value in zip(names, row, strict=True)}
             sys.stdout.write(json_text(told))
@@ -311,8 +306,6 @@ def _plain(value: object) -> object:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, bytes | bytearray | memoryview):
-        from sparklog_server.operations.json_records import json_content
-
         return json_content(bytes(value))
     if isinstance(value, dict):
         return {str(name): _plain(content) for name, content in value.items()}

@@ -1,23 +1,16 @@
 """`sparklog status`: the cluster on one screen."""
 
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
-from sparklog_server.cli.options import (
-    as_json,
-    bytes_text,
-    client_settings,
-    print_json,
-    print_line,
-    print_table,
-    reaches_cluster,
-)
+from sparklog.client.admin.admin import Admin
+from sparklog_server.cli.node_pages import addresses
+from sparklog_server.cli.options import client_settings, reaches_cluster
+from sparklog_server.cli.printing import as_json, bytes_text, print_json, print_line, print_table
+from sparklog_server.cli.status_facts import Status, status_of, uptime_text
 from sparklog_server.cli.watching import can_watch
-
-if TYPE_CHECKING:
-    from sparklog_server.cli.status_facts import Status
+from sparklog_server.operations.inert_text import inert_name
 
 EVENTS = 8
 GROUPS = 10
@@ -49,10 +42,6 @@ def status(http: tuple[str, ...], events_max: int, is_json: bool) -> int:
     The values of a broker that does not answer are unknown. Exits with 1 if a partition has no
     leader, or a broker or a disk is out of service or does not answer; `sparklog health` has the remedies.
     """
-    from sparklog.client.admin.admin import Admin
-    from sparklog_server.cli.node_pages import addresses
-    from sparklog_server.cli.status_facts import status_of
-
     try:
         given = addresses(http)
     except ValueError as error:
@@ -69,10 +58,7 @@ def status(http: tuple[str, ...], events_max: int, is_json: bool) -> int:
     return 0 if told.is_ok else 1
 
 
-def _print_screen(told: "Status") -> None:
-    from sparklog_server.cli.status_facts import uptime_text
-    from sparklog_server.operations.inert_text import inert_name
-
+def _print_screen(told: Status) -> None:
     counts = told.counts
     click.secho(
         f"{inert_name(told.cluster_id)}  {counts.topics} topics, {counts.partitions} partitions, "
@@ -106,7 +92,7 @@ def _print_screen(told: "Status") -> None:
         click.secho(inert_name(note), dim=True)
 
 
-def _print_lines(told: "Status") -> None:
+def _print_lines(told: Status) -> None:
     counts = told.counts
     print_line(
         "cluster",
@@ -132,7 +118,7 @@ def _print_lines(told: "Status") -> None:
     print_table((), [["note", note] for note in told.notes])
 
 
-def _as_json(told: "Status") -> dict[str, object]:
+def _as_json(told: Status) -> dict[str, object]:
     return {
         "cluster_id": told.cluster_id,
         "is_ok": told.is_ok,

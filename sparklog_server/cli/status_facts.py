@@ -5,9 +5,13 @@ protocol: release, start and last events.
 import time
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from sparklog.client.admin.admin import Admin
+from sparklog.client.admin.cluster import Cluster
 from sparklog.client.admin.configs import ConfigResource
+from sparklog.client.admin.storage import LogDir
+from sparklog.client.settings import ClientSettings
 from sparklog.errors import SparklogError
 from sparklog.model import NodeId
 from sparklog_server.cli.node_pages import Address, NodePages, PageFailed, addresses, samples
@@ -21,12 +25,6 @@ from sparklog_server.operations.brokers import (
 from sparklog_server.operations.inert_text import inert_name
 from sparklog_server.operations.lag import described_groups
 from sparklog_server.operations.surveys import described_by_all, listed_by_all
-
-if TYPE_CHECKING:
-    from sparklog.client.admin.admin import Admin
-    from sparklog.client.admin.cluster import Cluster
-    from sparklog.client.admin.storage import LogDir
-    from sparklog.client.settings import ClientSettings
 
 GROUPS_MAX: Final = 200
 ERRORS_MAX: Final = 5
@@ -82,9 +80,7 @@ class Status(NamedTuple):
         return broker_state(row, self.silent)
 
 
-def status_of(
-    admin: "Admin", settings: "ClientSettings", given: Iterable[Address], *, events_max: int
-) -> Status:
+def status_of(admin: Admin, settings: ClientSettings, given: Iterable[Address], *, events_max: int) -> Status:
     """Ask everything. Raises SparklogError if the cluster does not answer; a part that fails is a note."""
     notes: list[str] = []
     cluster = admin.describe_cluster(include_fenced=True)
@@ -116,7 +112,7 @@ def status_of(
     )
 
 
-def listeners(admin: "Admin", cluster: "Cluster", silent: Collection[NodeId] = ()) -> dict[int, Address]:
+def listeners(admin: Admin, cluster: Cluster, silent: Collection[NodeId] = ()) -> dict[int, Address]:
     """The HTTP listeners of brokers by their settings, silent ones left out. The host is that of the broker,
     or both are loopback: a setting leads to no other machine.
     """
@@ -137,7 +133,7 @@ def listeners(admin: "Admin", cluster: "Cluster", silent: Collection[NodeId] = (
     return found
 
 
-def _by_host(cluster: "Cluster", given: Iterable[Address]) -> dict[int, Address]:
+def _by_host(cluster: Cluster, given: Iterable[Address]) -> dict[int, Address]:
     """The given addresses of hosts that run one broker."""
     found: dict[int, Address] = {}
     for address in given:
@@ -152,7 +148,7 @@ def _by_host(cluster: "Cluster", given: Iterable[Address]) -> dict[int, Address]
 
 
 def _pages(
-    settings: "ClientSettings", asked: Iterable[Address], events_max: int, notes: list[str]
+    settings: ClientSettings, asked: Iterable[Address], events_max: int, notes: list[str]
 ) -> dict[Address, NodePage]:
     pages = NodePages(settings)
     found: dict[Address, NodePage] = {}
@@ -177,9 +173,7 @@ def _pages(
     return found
 
 
-def _groups(
-    admin: "Admin", silent: frozenset[NodeId], notes: list[str]
-) -> tuple[list[GroupLine], int | None]:
+def _groups(admin: Admin, silent: frozenset[NodeId], notes: list[str]) -> tuple[list[GroupLine], int | None]:
     """The groups, those with the most lag first, and the lag of all; None if part of it is not known."""
     try:
         listing = listed_by_all(admin.list_groups)

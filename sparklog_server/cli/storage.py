@@ -2,21 +2,20 @@
 
 import click
 
-from sparklog_server.cli.cluster_names import topic_names
-from sparklog_server.cli.options import (
-    admin,
+from sparklog_server.cli.admin import admin, partitions_named, topic_names
+from sparklog_server.cli.options import reaches_cluster
+from sparklog_server.cli.printing import (
     as_json,
     bytes_text,
     listed,
-    partitions_named,
     print_json,
     print_line,
     print_table,
-    reaches_cluster,
     report,
     tell_missing,
 )
 from sparklog_server.cli.watching import can_watch
+from sparklog_server.operations.surveys import described_by_all
 
 
 @click.group(name="log-dirs")
@@ -44,8 +43,6 @@ def describe(nodes: tuple[int, ...], topics: tuple[str, ...], is_json: bool) -> 
 
     Exits with 1 if a directory is offline, or a broker does not answer: those of the others are shown.
     """
-    from sparklog_server.operations.surveys import described_by_all
-
     with admin(awaits_silent=False) as cluster:
         wanted = partitions_named(cluster, topics) if topics else None
         told, missing = described_by_all(lambda: cluster.describe_log_dirs(nodes or None, partitions=wanted))

@@ -4,10 +4,15 @@ A table that is too wide wraps its widest column of prose at spaces. If it is st
 move below each row, as `name: value`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from shutil import get_terminal_size
 from typing import NamedTuple
 
 from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.text import Text
+
+from sparklog import escapes
 
 GAP = "  "
 DETAIL_INDENT = "    "
@@ -29,6 +34,31 @@ class Table(NamedTuple):
 
     heading: list[str]
     rows: list[list[str]]
+
+
+def print_on_terminal(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], emphasis: Mapping[int, str]
+) -> None:
+    """Print a table, escaped; None is `-`. `emphasis` are styles by the number of a row."""
+    cells = [["-" if value is None else escapes.cell(value) for value in row] for row in rows]
+    table = table_of(
+        [
+            Column(
+                name,
+                [row[index] for row in cells],
+                is_number=any(isinstance(row[index], int | float) for row in rows),
+            )
+            for index, name in enumerate(columns)
+        ],
+        get_terminal_size().columns,
+    )
+    console = Console()
+    # Plain text, because names may contain brackets, which are markup otherwise.
+    for line, style in zip(table.heading, ("bold", "dim"), strict=True):
+        console.print(Text(line, style), soft_wrap=True)
+    for number, lines in enumerate(table.rows):
+        for line in lines:
+            console.print(Text(line, emphasis.get(number, "")), soft_wrap=True)
 
 
 def table_of(columns: Sequence[Column], width: int) -> Table:

@@ -1,26 +1,26 @@
 """`sparklog top`: a cluster live in a terminal, or its figures for programs."""
 
 import contextlib
+import socket
 import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
 
-from sparklog_server.cli.options import (
-    as_json,
-    client_settings,
-    print_json,
-    print_line,
-    reaches_cluster,
-)
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from sparklog.client.settings import ClientSettings
-    from sparklog_server.cli.top_figures import Figures, Sampler
+from sparklog.client.settings import ClientSettings, address_of
+from sparklog.errors import BrokerError, ConnectionFailed, RequestTimeout
+from sparklog_server.cli.node_pages import addresses
+from sparklog_server.cli.options import client_settings, reaches_cluster
+from sparklog_server.cli.printing import as_json, bytes_text, print_json, print_line
+from sparklog_server.cli.top_figures import Figures, Sampler
+from sparklog_server.operations.inert_text import inert_name
 
 API_TIMEOUT_MS: Final = "5000"
 PROBE_S_MAX: Final = 1.0
@@ -61,9 +61,6 @@ def top(http: tuple[str, ...], interval_s: float, is_once: bool, is_json: bool) 
     An unreachable cluster is shown as such and asked again. If the output is not a terminal, --once is the
     default, except with --json, which prints a line for each interval.
     """
-    from sparklog_server.cli.node_pages import addresses
-    from sparklog_server.cli.top_figures import Sampler
-
     try:
         nodes = addresses(http)
     except ValueError as error:
@@ -80,10 +77,8 @@ def top(http: tuple[str, ...], interval_s: float, is_once: bool, is_json: bool) 
     return 0
 
 
-def _follow(settings: "ClientSettings", sampler: "Sampler", interval_s: float, *, is_json: bool) -> None:
+def _follow(settings: ClientSettings, sampler: Sampler, interval_s: float, *, is_json: bool) -> None:
     """Show a sample in each interval, for ever. Raises SparklogError for what time does not mend."""
-    from sparklog.client.settings import address_of
-
     figures: Figures | None = None
     away_since_s: float | None = None
     with contextlib.nullcontext() if is_json else _Screen() as screen:
@@ -108,18 +103,12 @@ def _follow(settings: "ClientSettings", sampler: "Sampler", interval_s: float, *
 
 def _is_passing(error: Exception) -> bool:
     """Whether the cluster may answer again by itself."""
-    from sparklog.errors import BrokerError, ConnectionFailed, RequestTimeout
-
     is_away = isinstance(error, ConnectionFailed | RequestTimeout | OSError)
     return is_away or (isinstance(error, BrokerError) and error.is_retriable)
 
 
 def _probe(addresses: Sequence[tuple[str, int]]) -> None:
     """Raise at once while no broker accepts a connection: a client would try until its timeout."""
-    import socket
-
-    from sparklog.errors import ConnectionFailed
-
     reasons = {}
     for host, port in addresses:
         try:
@@ -134,9 +123,6 @@ class _Screen:
     """The whole terminal, given back at the end."""
 
     def __init__(self) -> None:
-        from rich.console import Console
-        from rich.live import Live
-
         self._console = Console()
         self._live = Live(console=self._console, screen=True, auto_refresh=False)
 
@@ -147,21 +133,16 @@ class _Screen:
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    def show(self, figures: "Figures | None", reason: str, away_since_s: float | None) -> None:
+    def show(self, figures: Figures | None, reason: str, away_since_s: float | None) -> None:
         """Draw the last figures, and that the cluster is away if it is."""
         rows = max(ROWS_MIN, (self._console.height - LINES_AROUND) // 3)
         self._live.update(drawn(figures, rows, reason, away_since_s), refresh=True)
 
 
 def drawn(
-    figures: "Figures | None", rows: int, reason: str = "", away_since_s: float | None = None
-) -> "RenderableType":
+    figures: Figures | None, rows: int, reason: str = "", away_since_s: float | None = None
+) -> RenderableType:
     """The screen: at most `rows` of each kind; every name and message inert."""
-    from rich.console import Group
-    from rich.text import Text
-
-    from sparklog_server.operations.inert_text import inert_name
-
     parts: list[RenderableType] = []
     if away_since_s is not None:
         since = time.strftime("%H:%M:%S", time.localtime(away_since_s))
@@ -177,11 +158,7 @@ def drawn(
     return Group(*parts)
 
 
-def _tables(figures: "Figures", rows: int, *, style: str) -> "list[RenderableType]":
-    from rich.text import Text
-
-    from sparklog_server.operations.inert_text import inert_name
-
+def _tables(figures: Figures, rows: int, *, style: str) -> list[RenderableType]:
     at = time.strftime("%H:%M:%S", time.localtime(figures.time_s))
     parts: list[RenderableType] = [
         Text(
@@ -248,13 +225,7 @@ def _tables(figures: "Figures", rows: int, *, style: str) -> "list[RenderableTyp
     return parts
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], style: str) -> "RenderableType":
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
-    from sparklog_server.operations.inert_text import inert_name
-
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], style: str) -> RenderableType:
     table = Table(box=SIMPLE_HEAD, expand=True, style=style, pad_edge=False)
     for number, column in enumerate(columns):
         is_text = number == 0 or column in ("node", "state", "address")
@@ -268,16 +239,13 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], style: str) ->
 # -- for programs
 
 
-def _print_once(figures: "Figures", *, is_json: bool) -> None:
+def _print_once(figures: Figures, *, is_json: bool) -> None:
     if is_json:
         print_json(_as_json(figures))
         return
     if sys.stdout.isatty():
-        from rich.console import Console
-
         Console().print(drawn(figures, ROWS_MAX))
         return
-    from sparklog_server.operations.inert_text import inert_name
 
     def line(*cells: object) -> None:
         print_line(*(None if cell is None else inert_name(str(_plain(cell))) for cell in cells))
@@ -302,7 +270,7 @@ def _print_once(figures: "Figures", *, is_json: bool) -> None:
         line("note", note)
 
 
-def _as_json(figures: "Figures") -> dict[str, object]:
+def _as_json(figures: Figures) -> dict[str, object]:
     return {name: _plain(value) for name, value in figures._asdict().items()} | {
         name: [{key: _plain(value) for key, value in one._asdict().items()} for one in rows[:ROWS_MAX]]
         for name, rows in (
@@ -324,8 +292,6 @@ def _rate(value: float | None) -> str:
 
 
 def _size(value: float | None) -> str:
-    from sparklog_server.cli.options import bytes_text
-
     return "-" if value is None else str(bytes_text(int(value)))
 
 

@@ -1,32 +1,29 @@
 """`sparklog topics`: create, list, describe, alter, delete, add partitions, delete records."""
 
-from typing import TYPE_CHECKING
+from base64 import urlsafe_b64encode
 
 import click
 
-from sparklog_server.cli.cluster_names import topic_names
+from sparklog.client.admin.admin import Admin, NewPartitions, NewTopic, Partition, Topic
+from sparklog.client.admin.configs import ConfigChange, ConfigEntry, ConfigResource
+from sparklog.errors import BrokerError
+from sparklog.model import TopicPartition
+from sparklog_server.cli.admin import admin, chosen, matches_names, topic_names
 from sparklog_server.cli.offsets import Extent, extents, led
-from sparklog_server.cli.options import (
-    admin,
+from sparklog_server.cli.options import pairs, reaches_cluster
+from sparklog_server.cli.printing import (
     as_json,
     bytes_text,
     listed,
-    pairs,
     print_json,
     print_line,
     print_table,
-    reaches_cluster,
     report,
 )
 from sparklog_server.cli.records import delete_records
 from sparklog_server.cli.setting_names import topic_keys
-from sparklog_server.cli.topics_chosen import chosen, matches_names
 from sparklog_server.cli.watching import can_watch
-
-if TYPE_CHECKING:
-    from sparklog.client.admin.admin import Admin, Partition, Topic
-    from sparklog.client.admin.configs import ConfigEntry
-    from sparklog.model import TopicPartition
+from sparklog_server.operations.surveys import described_by_all
 
 SIZES_ASKED_MAX = 5_000
 PARTITION_COLUMNS = ("partition", "leader", "replicas", "in sync", "size", "log start", "log end")
@@ -83,8 +80,6 @@ def create(
     is_json: bool,
 ) -> None:
     """Create topics."""
-    from sparklog.client.admin.admin import NewTopic
-
     if replica_assignment is not None and (partitions is not None or replication_factor is not None):
         raise click.UsageError("--replica-assignment excludes --partitions and --replication-factor")
     assignment = () if replica_assignment is None else _assignment(replica_assignment)
@@ -225,8 +220,6 @@ def alter(
     names: tuple[str, ...], configs: tuple[str, ...], deletions: tuple[str, ...], validate_only: bool
 ) -> None:
     """Change settings of topics; other settings do not change."""
-    from sparklog.client.admin.configs import ConfigChange, ConfigResource
-
     if not configs and not deletions:
         raise click.UsageError("nothing to change: give --config KEY=VALUE or --delete-config KEY")
     changes = [ConfigChange(key, value) for key, value in pairs(configs, "--config").items()]
@@ -269,8 +262,6 @@ def add_partitions(
     names: tuple[str, ...], partitions: int, replica_assignment: str | None, validate_only: bool
 ) -> None:
     """Add partitions to topics. Existing records do not move; keys may map to other partitions."""
-    from sparklog.client.admin.admin import NewPartitions
-
     wanted = NewPartitions(partitions, () if replica_assignment is None else _assignment(replica_assignment))
     with admin() as cluster:
         cluster.create_partitions(dict.fromkeys(names, wanted), validate_only=validate_only)
@@ -284,7 +275,7 @@ def _assignment(text: str) -> list[list[int]]:
     return [[int(node) for node in part] for part in parts]
 
 
-def _shown(topic: "Topic", *, under_replicated: bool, unavailable: bool) -> "list[Partition]":
+def _shown(topic: Topic, *, under_replicated: bool, unavailable: bool) -> list[Partition]:
     """The selected partitions: all, or those with one of the named problems."""
     if not under_replicated and not unavailable:
         return list(topic.partitions)
@@ -295,14 +286,10 @@ def _shown(topic: "Topic", *, under_replicated: bool, unavailable: bool) -> "lis
     ]
 
 
-def _sizes(cluster: "Admin", topics: "dict[str, Topic]") -> "dict[TopicPartition | tuple[str, int], int]":
+def _sizes(cluster: Admin, topics: dict[str, Topic]) -> dict[TopicPartition | tuple[str, int], int]:
     """The size of each partition's leader in bytes; empty if the brokers do not return it, or if there are
     too many partitions to name.
     """
-    from sparklog.errors import BrokerError
-    from sparklog.model import TopicPartition
-    from sparklog_server.operations.surveys import described_by_all
-
     leaders = {
         TopicPartition(topic.name, p.partition): p.leader
         for topic in topics.values()
@@ -327,10 +314,10 @@ def _sizes(cluster: "Admin", topics: "dict[str, Topic]") -> "dict[TopicPartition
 
 
 def _as_json(
-    topic: "Topic",
-    sizes: "dict[TopicPartition | tuple[str, int], int]",
+    topic: Topic,
+    sizes: dict[TopicPartition | tuple[str, int], int],
     ends: dict[tuple[str, int], Extent],
-    shown: "list[Partition] | None" = None,
+    shown: list[Partition] | None = None,
 ) -> dict[str, object]:
     return {
         "name": topic.name,
@@ -352,14 +339,12 @@ def _as_json(
     }
 
 
-def _id_text(topic: "Topic") -> str:
+def _id_text(topic: Topic) -> str:
     """A topic id in the text form of Kafka's tools."""
-    from base64 import urlsafe_b64encode
-
     return urlsafe_b64encode(topic.topic_id).decode().rstrip("=")
 
 
-def _set_on_topic(configs: "dict[str, ConfigEntry]") -> dict[str, str | None]:
+def _set_on_topic(configs: dict[str, ConfigEntry]) -> dict[str, str | None]:
     return {name: entry.value for name, entry in configs.items() if entry.source == "DYNAMIC_TOPIC_CONFIG"}
 
 
@@ -367,5 +352,5 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}{'s' * (number != 1)}"
 
 
-def _replica_count(topic: "Topic") -> int:
+def _replica_count(topic: Topic) -> int:
     return max((len(partition.replicas) for partition in topic.partitions), default=0)

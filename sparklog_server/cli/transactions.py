@@ -6,27 +6,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sparklog_server.cli.cluster_names import topic_names, transactional_ids
-from sparklog_server.cli.options import (
-    admin,
-    as_json,
-    client_settings,
-    listed,
-    partitions_named,
-    print_json,
-    print_table,
-    reaches_cluster,
-    report,
-    say,
-    tell_missing,
-)
+from sparklog.client.admin.admin import Admin
+from sparklog.client.clock import instant
+from sparklog.client.exactly_once.decisions import PREFIX, is_coordinator, is_sink_name, sink_name, sink_of
+from sparklog.model import TopicPartition
+from sparklog_server.cli.admin import admin, partitions_named, topic_names, transactional_ids
+from sparklog_server.cli.options import client_settings, reaches_cluster
+from sparklog_server.cli.printing import as_json, listed, print_json, print_table, report, say, tell_missing
 from sparklog_server.cli.watching import can_watch
+from sparklog_server.operations.surveys import listed_by_all
 
 if TYPE_CHECKING:
-    from sparklog.client.admin.admin import Admin
     from sparklog.client.admin.transactions import OpenTransaction, TransactionDescription
     from sparklog.client.exactly_once.decision_log import DecisionLog
-    from sparklog.model import TopicPartition
 
 DESCRIBE_COLUMNS = (
     "transactional id",
@@ -99,8 +91,6 @@ def list_transactions(
 
     Exits with 1 if a broker does not answer: the transactions of the others are listed.
     """
-    from sparklog_server.operations.surveys import listed_by_all
-
     if prefix and pattern is not None:
         raise click.UsageError("--prefix and --pattern say the same in two ways: leave one out")
     with admin(awaits_silent=False) as cluster:
@@ -299,7 +289,6 @@ def resolve(names: tuple[str, ...], accepts_loss: bool, is_json: bool) -> None:
     """
     from sparklog.client.exactly_once.committer import Committer
     from sparklog.client.exactly_once.decision_log import DecisionLog
-    from sparklog.client.exactly_once.decisions import is_sink_name, sink_name
 
     with admin() as cluster, DecisionLog(client_settings()) as log:
         left_open = _open_by_sink(cluster)
@@ -339,9 +328,7 @@ def resolve(names: tuple[str, ...], accepts_loss: bool, is_json: bool) -> None:
         print_table(["sink", "identity", "committed", "aborted"], [list(one.values()) for one in told])
 
 
-def _open_by_sink(cluster: "Admin") -> dict[str, list[str]]:
-    from sparklog.client.exactly_once.decisions import PREFIX, is_coordinator, sink_of
-
+def _open_by_sink(cluster: Admin) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for one in cluster.list_transactions(states=["Ongoing"], prefix=PREFIX):
         sink = sink_of(one.transactional_id)
@@ -371,7 +358,7 @@ def _show_open(log: "DecisionLog", left_open: dict[str, list[str]], *, is_json: 
         say("name those whose driver never returns with --sink")
 
 
-def _producer_at(cluster: "Admin", partition: "TopicPartition", start_offset: int) -> tuple[int, int, int]:
+def _producer_at(cluster: Admin, partition: TopicPartition, start_offset: int) -> tuple[int, int, int]:
     for one in cluster.describe_producers([partition])[partition]:
         if one.transaction_start_offset == start_offset:
             return one.producer_id, one.producer_epoch, one.coordinator_epoch
@@ -404,6 +391,4 @@ def _open_as_json(one: "OpenTransaction") -> dict[str, object]:
 
 
 def _now_ms() -> int:
-    from sparklog.client.clock import instant
-
     return instant().wall_ms

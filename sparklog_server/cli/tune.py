@@ -1,8 +1,11 @@
 """`sparklog tune`: the settings of this machine that a broker depends on."""
 
+from pathlib import Path
+
 import click
 
-from sparklog_server.cli.options import as_json, print_json, print_table
+from sparklog_server.cli.printing import as_json, print_json, print_table
+from sparklog_server.cli.tune_checks import Machine, checked
 
 EXIT_WARN = 1
 
@@ -21,10 +24,6 @@ def tune(directory: str | None, is_json: bool) -> int:
     Reads only; nothing is changed. Limits of processes are those of this shell. Exits with 1 if a setting
     should be changed. A setting that this machine does not have is shown as absent.
     """
-    from pathlib import Path
-
-    from sparklog_server.cli.tune_checks import Machine, checked
-
     if directory is None:
         directory = "sparklog-data" if Path("sparklog-data").is_dir() else "."
     rows = checked(Machine.this(), directory)

@@ -11,6 +11,8 @@ from typing import Final, NamedTuple
 
 import click
 
+import sparklog
+
 _PROGRAM: Final = "from sparklog_server.cli.program import run; run()"
 
 
@@ -102,8 +104,6 @@ def tutorial(yes: bool) -> int:
     Shows each command and runs it on Enter. The broker and its data are removed at the end; nothing else is
     changed.
     """
-    import sparklog
-
     is_asking = not yes and sys.stdin.isatty()
     click.echo("Starting a temporary broker …", err=True)
     with (

@@ -2,29 +2,21 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
-from sparklog_server.cli.options import (
-    absent,
-    admin,
-    as_json,
-    listed,
-    print_json,
-    print_table,
-    reaches_cluster,
-    report,
-)
+from sparklog.client.admin.admin import Admin
+from sparklog.client.admin.credentials import ScramDeletion, ScramMechanism, ScramUpsertion
+from sparklog_server.cli.admin import admin
+from sparklog_server.cli.options import reaches_cluster
+from sparklog_server.cli.printing import as_json, listed, print_json, print_table, report
 from sparklog_server.cli.watching import can_watch
-
-if TYPE_CHECKING:
-    from sparklog.client.admin.admin import Admin
-    from sparklog.client.admin.credentials import ScramMechanism
+from sparklog_server.operations.similar_names import absent
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-_MECHANISMS: "tuple[ScramMechanism, ...]" = ("SCRAM-SHA-512", "SCRAM-SHA-256")
+_MECHANISMS: tuple[ScramMechanism, ...] = ("SCRAM-SHA-512", "SCRAM-SHA-256")
 _PASSWORD_BYTES_MAX = 4096
 
 
@@ -74,7 +66,7 @@ def _takes_password(command: Command) -> Command:
 @_takes_password
 @reaches_cluster
 def add(
-    user: str, mechanisms: "tuple[ScramMechanism, ...]", password_file: str | None, iterations: int
+    user: str, mechanisms: tuple[ScramMechanism, ...], password_file: str | None, iterations: int
 ) -> None:
     """Add a user with a password."""
     wanted = mechanisms or _MECHANISMS[:1]
@@ -95,7 +87,7 @@ def add(
 @_takes_password
 @reaches_cluster
 def password(
-    user: str, mechanisms: "tuple[ScramMechanism, ...]", password_file: str | None, iterations: int
+    user: str, mechanisms: tuple[ScramMechanism, ...], password_file: str | None, iterations: int
 ) -> None:
     """Change the password of a user.
 
@@ -129,10 +121,8 @@ def list_users(is_json: bool) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="USER...")
 @_takes_mechanisms("Remove the password of this mechanism only. [default: all]")
 @reaches_cluster
-def remove(names: tuple[str, ...], mechanisms: "tuple[ScramMechanism, ...]") -> None:
+def remove(names: tuple[str, ...], mechanisms: tuple[ScramMechanism, ...]) -> None:
     """Remove users: they cannot authenticate any more. Their access rules stay."""
-    from sparklog.client.admin.credentials import ScramDeletion
-
     with admin() as cluster:
         changes = [
             ScramDeletion(user, mechanism)
@@ -143,7 +133,7 @@ def remove(names: tuple[str, ...], mechanisms: "tuple[ScramMechanism, ...]") -> 
     report(f"removed {listed(f'{one.user} ({one.mechanism})' for one in changes)}")
 
 
-def _require(cluster: "Admin", user: str, mechanisms: "tuple[ScramMechanism, ...]") -> "list[ScramMechanism]":
+def _require(cluster: Admin, user: str, mechanisms: tuple[ScramMechanism, ...]) -> list[ScramMechanism]:
     """The named mechanisms, or all that the user has; each must have a password."""
     credentials = cluster.describe_user_scram_credentials()
     present = list(credentials.get(user, {}))
@@ -159,14 +149,12 @@ def _require(cluster: "Admin", user: str, mechanisms: "tuple[ScramMechanism, ...
 
 
 def _set(
-    cluster: "Admin",
+    cluster: Admin,
     user: str,
-    mechanisms: "Sequence[ScramMechanism]",
+    mechanisms: Sequence[ScramMechanism],
     password_file: str | None,
     iterations: int,
 ) -> None:
-    from sparklog.client.admin.credentials import ScramUpsertion
-
     text = _password(user, password_file)
     cluster.alter_user_scram_credentials(
         [ScramUpsertion(user, text, mechanism=one, iterations=iterations) for one in mechanisms]

@@ -16,7 +16,7 @@ import click
 
 from sparklog.errors import SettingsError
 from sparklog.record.schema_id import SIZE, is_prefixed, message_indexes, schema_id_of
-from sparklog_server.cli.options import report
+from sparklog_server.cli.printing import report
 
 if TYPE_CHECKING:
     from sparklog.client.consumer.consumer import ConsumerRecord

@@ -2,11 +2,13 @@
 
 import functools
 import sys
+import time
 from collections.abc import Callable
 from typing import Any, TextIO, TypeVar, cast
 
 import click
 
+from sparklog.errors import SparklogError
 from sparklog.escapes import terminal
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -36,10 +38,6 @@ def can_watch(command: Command) -> Command:
 
 def _repeat(run: Callable[[], object], watch_s: float) -> int:
     """Run for ever. Only the first failure ends it: later, a cluster that is away may return."""
-    import time
-
-    from sparklog.errors import SparklogError
-
     shown = sys.stdout
     is_first = True
     try:

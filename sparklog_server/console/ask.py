@@ -5,8 +5,6 @@ get(path, page), post(path, action) ─► session of the cookie, or /login ─�
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from difflib import get_close_matches
-from itertools import islice
 from time import time
 from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import parse_qs, quote, urlencode
@@ -25,6 +23,7 @@ from sparklog_server.console.clusters import THREADS_MAX, Cluster, ClusterAway, 
 from sparklog_server.console.rendering import templates
 from sparklog_server.operations.refused import OperationRefused
 from sparklog_server.operations.schemas import Decode
+from sparklog_server.operations.similar_names import similar
 
 if TYPE_CHECKING:
     from sparklog.client.admin.admin import Admin
@@ -33,10 +32,6 @@ T = TypeVar("T")
 
 BODY_BYTES_MAX: Final = 4 << 20
 FIELDS_MAX: Final = 10_000
-NAMES_MAX: Final = 10_000
-"""Names that are compared with one that does not exist."""
-NAME_LENGTH_MAX: Final = 249
-NEAR_MAX: Final = 3
 DIGITS_MAX: Final = 19
 """Of a number in a form or an address: those of 2^63."""
 TAILS_MAX: Final = 10
@@ -74,24 +69,10 @@ class Absent(SparklogError):
 
     def __init__(self, kind: str, name: str, existing: Iterable[str], address: str) -> None:
         super().__init__(f"there is no {kind} {name!r}")
-        self.near = {one: address + quote(one, safe="") for one in near(name, existing)}
+        self.similar = {one: address + quote(one, safe="") for one in similar(name, existing)}
 
 
 _OF_NO_FORM: Final = (Absent, AuthenticationFailed, ClusterAway, RequestTimeout, UnknownTopic)
-
-
-def near(name: str, existing: Iterable[str]) -> list[str]:
-    """Names that are like one that was typed, those first that are most alike."""
-    if len(name) > NAME_LENGTH_MAX:
-        return []
-    known = [one for one in islice(existing, NAMES_MAX) if abs(len(one) - len(name)) <= len(name)]
-    return get_close_matches(name, known, n=NEAR_MAX, cutoff=0.7)
-
-
-def absent(kind: str, name: str, existing: Iterable[str]) -> str:
-    """`there is no topic 'ordrs'; did you mean 'orders'?`"""
-    like = " or ".join(map(repr, near(name, existing)))
-    return f"there is no {kind} {name!r}" + (f"; did you mean {like}?" if like else "")
 
 
 def position_in(text: str, field: str) -> Position:
@@ -258,7 +239,7 @@ class Ask:
 
     def failed(self, status: int, title: str, text: str) -> Response:
         """A page with an error."""
-        return self.page("error.html", status, title=title, text=text, near={})
+        return self.page("error.html", status, title=title, text=text, similar={})
 
 
 Page = Callable[[Ask], Awaitable[Response]]
@@ -353,7 +334,7 @@ async def _answered(ask: Ask, page: Page) -> Response:
     except UnknownTopic as error:
         return await _without_topic(ask, error)
     except Absent as error:
-        return ask.page("error.html", 404, title="Not found", text=str(error), near=error.near)
+        return ask.page("error.html", 404, title="Not found", text=str(error), similar=error.similar)
     except BrokerError as error:
         return ask.failed(_status_of(error), "The cluster refused", str(error))
     except (SparklogError, OperationRefused) as error:
@@ -369,7 +350,7 @@ async def _without_topic(ask: Ask, error: UnknownTopic) -> Response:
     if not name or name in existing:
         return ask.failed(404, "Not found", str(error))
     told = await to_thread.run_sync(Absent, "topic", name, existing, "/topics/")
-    return ask.page("error.html", 404, title="Not found", text=str(told), near=told.near)
+    return ask.page("error.html", 404, title="Not found", text=str(told), similar=told.similar)
 
 
 def _field_of(error: Exception, form: Mapping[str, list[str]]) -> str:

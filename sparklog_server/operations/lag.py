@@ -45,24 +45,30 @@ class DescribedGroups(NamedTuple):
     errors: dict[str, BrokerError]
 
 
-def described_groups(admin: Admin, names: list[str], silent: Collection[NodeId] = ()) -> DescribedGroups:
-    """The groups that still exist; leaders of partitions that are `silent` are not asked for log ends."""
+def described_groups(
+    admin: Admin, names: list[str], silent: Collection[NodeId] = (), *, must_exist: bool = False
+) -> DescribedGroups:
+    """The groups that still exist; leaders of partitions that are `silent` are not asked for log ends. With
+    `must_exist`, a group that does not exist is an error.
+    """
     described, errors = _those_that_succeed(admin.describe_groups, names)
     committed, uncommitted = _those_that_succeed(admin.list_group_offsets, list(described))
-    ends = log_ends(admin, partitions_of(described, committed), silent)
+    ends = log_ends(admin, _partitions_of(described, committed), silent)
     groups = {
         name: DescribedGroup(
             one,
-            lag_rows(one, committed.get(name, {}), ends),
+            _lag_rows(one, committed.get(name, {}), ends),
             _is_spark(one, committed.get(name, {})),
             name in committed and all(ends.get(at, 0) is not None for at in committed[name]),
         )
         for name, one in described.items()
     }
-    gone = ErrorCode.GROUP_ID_NOT_FOUND
-    return DescribedGroups(
-        groups, {name: error for name, error in (errors | uncommitted).items() if error.code is not gone}
-    )
+    failed = errors | uncommitted
+    if not must_exist:
+        failed = {
+            name: error for name, error in failed.items() if error.code is not ErrorCode.GROUP_ID_NOT_FOUND
+        }
+    return DescribedGroups(groups, failed)
 
 
 def _those_that_succeed(
@@ -76,7 +82,7 @@ def _those_that_succeed(
         return failed.results, failed.errors
 
 
-def partitions_of(
+def _partitions_of(
     groups: Mapping[str, GroupDescription], committed: Mapping[str, Mapping[TopicPartition, GroupOffset]]
 ) -> list[TopicPartition]:
     """The partitions that groups have committed offsets for or are assigned, in order."""
@@ -108,7 +114,7 @@ def log_ends(
     return ends
 
 
-def lag_rows(
+def _lag_rows(
     group: GroupDescription,
     committed: Mapping[TopicPartition, GroupOffset],
     ends: Mapping[TopicPartition, int | None],

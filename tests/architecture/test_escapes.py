@@ -7,9 +7,9 @@ from pathlib import Path
 PROJECT = Path(__file__).parents[2]
 CLI = PROJECT / "sparklog_server" / "cli"
 PRINTS_OF_THE_CLUSTER = {"print_line", "print_table", "print_json", "report", "say"}
-"""They escape; `options.py` has them."""
+"""They escape; `printing.py` has them."""
 HAS_ITS_OWN_REASON = {
-    "options.py": "it has the functions that escape",
+    "printing.py": "it has the functions that escape",
     "main.py": "it escapes errors, and lets click show its own help",
     "consume.py": "it writes the bytes of records, escaped on a terminal",
     "sql.py": "it writes CSV, which quotes, and escapes on a terminal",

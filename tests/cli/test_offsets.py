@@ -11,7 +11,7 @@ import click
 import pytest
 
 from sparklog.local_broker import EmbeddedBroker
-from sparklog_server.cli.topics_chosen import matcher
+from sparklog_server.cli.admin import matcher
 from tests.cli.conftest import PROGRAM, Tell
 
 

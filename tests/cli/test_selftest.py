@@ -96,7 +96,7 @@ def test_a_disk_without_room_is_left_alone(
     tell: Tell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1_000))
+    monkeypatch.setattr("sparklog_server.cli.selftest.disk_usage", lambda _: usage._replace(free=1_000))
     told = tell("selftest", "--directory", str(tmp_path))
     assert told.code == 1
     assert "has 1000 bytes free" in told.err

@@ -119,7 +119,7 @@ def test_what_cannot_be_is_refused(
 def test_without_its_packages_the_command_names_the_extra(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    monkeypatch.setattr("sparklog_server.cli.console.find_spec", lambda _: None)
     assert main(["console"]) == EXIT_FAILURE
     assert "pip install 'sparklog[console]'" in capsys.readouterr().err
 

@@ -9,10 +9,11 @@ from sparklog.client.admin.groups import GroupOffset
 from sparklog.client.admin.positions import INT64_MAX, Position, offsets_at
 from sparklog.errors import ErrorCode
 from sparklog.model import TopicPartition
-from sparklog_server.console.ask import DIGITS_MAX, Absent, Ask, Refused, absent, get, position_in, post
+from sparklog_server.console.ask import DIGITS_MAX, Absent, Ask, Refused, get, position_in, post
 from sparklog_server.operations.lag import DescribedGroup, described_groups, log_ends
 from sparklog_server.operations.refused import OperationRefused
 from sparklog_server.operations.resets import relative, require_idle, within_logs
+from sparklog_server.operations.similar_names import absent
 from sparklog_server.operations.surveys import listed_by_all, missing_of
 
 PER_PAGE: Final = 50
