@@ -22,7 +22,14 @@ from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.metadata.records import PartitionChangeRecord
 from sparklog_server.outcome import Outcome
 
-from .elections import ElectionRules, SettingsFor, acceptable, change_of, has_replica_online, rules_for
+from .elections import (
+    ElectionRules,
+    PartitionChangeBuilder,
+    SettingsFor,
+    acceptable,
+    has_replica_online,
+    rules_for,
+)
 
 _RECOVERED, _RECOVERING = 0, 1
 _ANY_EPOCH = -1
@@ -139,14 +146,9 @@ def _change_to(
     rules: ElectionRules,
 ) -> PartitionChangeRecord | None:
     """The record of a valid request; None if the partition already is as requested."""
-    change = change_of(
-        partition,
-        topic_id,
-        asked.partition_index,
-        rules=rules,
-        isr=tuple(NodeId(state.broker_id) for state in _states_in(asked)),
-        is_acceptable=acceptable(image, partition),
-    )
+    change = PartitionChangeBuilder(
+        partition, topic_id, asked.partition_index, rules, acceptable(image, partition)
+    ).build(isr=tuple(NodeId(state.broker_id) for state in _states_in(asked)))
     if partition.is_recovering and asked.leader_recovery_state == _RECOVERED:
         change = change or PartitionChangeRecord(partition_id=asked.partition_index, topic_id=topic_id)
         change.leader_recovery_state = _RECOVERED

@@ -17,9 +17,9 @@ from sparklog_server.metadata.records import NO_LEADER, PartitionChangeRecord
 
 from .elections import (
     ElectionRules,
+    PartitionChangeBuilder,
     SettingsFor,
     acceptable,
-    change_of,
     has_elr,
     has_replica_online,
     rules_for,
@@ -58,13 +58,9 @@ def leaderless_elected(
     for topic_id, index, partition, rules in partitions_where(
         image, settings_for, lambda partition: partition.leader == NO_LEADER
     ):
-        change = change_of(
-            partition,
-            topic_id,
-            index,
-            rules=rules,
-            is_acceptable=acceptable(image, partition, returning=returning),
-        )
+        change = PartitionChangeBuilder(
+            partition, topic_id, index, rules, acceptable(image, partition, returning=returning)
+        ).build()
         if change is not None:
             changes.append(change)
     return changes
@@ -149,14 +145,10 @@ def _changes_without(
     """
     changes: list[Message] = []
     for topic_id, index, partition, rules in partitions_where(image, settings_for, is_affected):
-        change = change_of(
-            partition,
-            topic_id,
-            index,
-            rules=rules,
-            is_acceptable=acceptable(image, partition, leaving=node_id),
-            isr=tuple([node for node in partition.isr if node != node_id]),
-            lost=node_id if is_lost else None,
+        change = PartitionChangeBuilder(
+            partition, topic_id, index, rules, acceptable(image, partition, leaving=node_id)
+        ).build(
+            isr=tuple([node for node in partition.isr if node != node_id]), lost=node_id if is_lost else None
         )
         if change is not None:
             changes.append(change)

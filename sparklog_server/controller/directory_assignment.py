@@ -17,7 +17,7 @@ from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.metadata.records import NO_LEADER_CHANGE, PartitionChangeRecord
 from sparklog_server.outcome import RECORDS_PER_REQUEST_MAX, Outcome
 
-from .elections import SettingsFor, acceptable, change_of, has_replica_online, rules_for
+from .elections import PartitionChangeBuilder, SettingsFor, acceptable, has_replica_online, rules_for
 
 
 def assign_replicas_to_dirs(
@@ -73,13 +73,14 @@ def _assigned(
     isr = before.isr
     if not has_replica_online(partition, broker):
         isr = tuple(replica for replica in isr if replica != node)
-    change = change_of(
+    change = PartitionChangeBuilder(
         partition,
         topic_id,
         index,
-        rules=rules_for(image, topic, settings_for(topic.name)),
+        rules_for(image, topic, settings_for(topic.name)),
+        acceptable(image, partition),
+    ).build(
         isr=isr,
-        is_acceptable=acceptable(image, partition),
         # The log in place of one on an offline directory begins empty.
         lost=None if has_replica_online(before, broker) else node,
     ) or PartitionChangeRecord(partition_id=index, topic_id=topic_id)

@@ -15,7 +15,7 @@ from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.metadata.records import NO_LEADER
 from sparklog_server.outcome import RECORDS_PER_REQUEST_MAX, TOO_MANY_RECORDS, Outcome, Refused
 
-from .elections import Election, SettingsFor, acceptable, change_of, rules_for
+from .elections import Election, PartitionChangeBuilder, SettingsFor, acceptable, rules_for
 
 PREFERRED = 0
 UNCLEAN = 1
@@ -115,14 +115,13 @@ def _elected(
     partition = topic.partitions[index]
     if not _needs_election(partition, election_type):
         raise Refused(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
-    change = change_of(
+    change = PartitionChangeBuilder(
         partition,
         topic.topic_id,
         index,
-        rules=rules_for(image, topic, settings_for(name)),
-        is_acceptable=acceptable(image, partition),
-        election=_ELECTIONS[election_type],
-    )
+        rules_for(image, topic, settings_for(name)),
+        acceptable(image, partition),
+    ).build(election=_ELECTIONS[election_type])
     if change is None and election_type == PREFERRED:
         raise Refused(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available.")
     if change is None:

@@ -128,61 +128,69 @@ def rules_for(image: MetadataImage, topic: TopicImage, settings: TopicSettings) 
     )
 
 
-def change_of(
-    partition: PartitionImage,
-    topic_id: Uuid,
-    index: int,
-    *,
-    rules: ElectionRules,
-    is_acceptable: IsAcceptable,
-    election: Election | None = None,
-    isr: tuple[NodeId, ...] | None = None,
-    reassignment: Reassignment | None = None,
-    directories: Mapping[NodeId, Uuid] = NO_DIRECTORIES,
-    lost: NodeId | None = None,
-) -> PartitionChangeRecord | None:
-    """The record that gives a partition this ISR, these replicas and an eligible leader, and completes its
-    reassignment if the ISR allows that; None if nothing changes. ISR and reassignment are the present ones
-    unless they are given; `directories` are those of the replicas that a reassignment begins to add.
-
-    The replica `lost` may have lost records, as after an unclean stop: it does not become eligible.
+class PartitionChangeBuilder(msgspec.Struct, frozen=True):
+    """Builds the record that changes one partition, as Kafka's class of this name does. `is_acceptable` says
+    which replicas can lead.
     """
-    isr = partition.isr if isr is None else isr
-    reassignment = Reassignment.of(partition) if reassignment is None else reassignment
-    reassignment, isr = reassignment.completed(isr, rules.min_isr, is_acceptable)
-    replicas = reassignment.replicas
-    eligible = _eligible_after(partition, replicas, isr, rules, lost)
-    leader, is_unclean = elect(
-        partition, reassignment, isr, eligible, rules, election or rules.election, is_acceptable
-    )
-    unchanged = PartitionChangeRecord(partition_id=index, topic_id=topic_id)
-    record = PartitionChangeRecord(partition_id=index, topic_id=topic_id)
-    if leader != partition.leader:
-        record.leader = leader
-        if is_unclean or leader in eligible:
-            isr = (leader,)
-        if is_unclean and not partition.is_recovering:
-            record.leader_recovery_state = _RECOVERING
-    elif not set(partition.replicas) <= set(replicas):
-        record.leader = leader  # a replica that is dropped is fenced by a new leader epoch
-    eligible = tuple(node for node in eligible if node not in isr)
-    if is_unclean or not rules.has_elr:
-        eligible = ()
-    if set(eligible) != set(partition.eligible_leader_replicas):
-        record.eligible_leader_replicas = list(eligible)
-    if isr != partition.isr and (isr or rules.has_elr):
-        record.isr = list(isr)
-    if rules.has_elr:
-        _record_last_leader(partition, record)
-    if replicas != partition.replicas:
-        known = {**directories, **dict(zip(partition.replicas, partition.directories, strict=True))}
-        record.replicas = list(replicas)
-        record.directories = [known[node] for node in replicas]
-    if reassignment.adding != partition.adding_replicas:
-        record.adding_replicas = list(reassignment.adding)
-    if reassignment.removing != partition.removing_replicas:
-        record.removing_replicas = list(reassignment.removing)
-    return None if record == unchanged else record
+
+    partition: PartitionImage
+    topic_id: Uuid
+    index: int
+    rules: ElectionRules
+    is_acceptable: IsAcceptable
+
+    def build(
+        self,
+        *,
+        election: Election | None = None,
+        isr: tuple[NodeId, ...] | None = None,
+        reassignment: Reassignment | None = None,
+        directories: Mapping[NodeId, Uuid] = NO_DIRECTORIES,
+        lost: NodeId | None = None,
+    ) -> PartitionChangeRecord | None:
+        """The record that gives the partition this ISR, these replicas and an eligible leader, and completes
+        its reassignment if the ISR allows that; None if nothing changes. ISR and reassignment are the present
+        ones unless they are given; `directories` are those of the replicas that a reassignment begins to add.
+
+        The replica `lost` may have lost records, as after an unclean stop: it does not become eligible.
+        """
+        partition, rules, is_acceptable = self.partition, self.rules, self.is_acceptable
+        isr = partition.isr if isr is None else isr
+        reassignment = Reassignment.of(partition) if reassignment is None else reassignment
+        reassignment, isr = reassignment.completed(isr, rules.min_isr, is_acceptable)
+        replicas = reassignment.replicas
+        eligible = _eligible_after(partition, replicas, isr, rules, lost)
+        leader, is_unclean = elect(
+            partition, reassignment, isr, eligible, rules, election or rules.election, is_acceptable
+        )
+        unchanged = PartitionChangeRecord(partition_id=self.index, topic_id=self.topic_id)
+        record = PartitionChangeRecord(partition_id=self.index, topic_id=self.topic_id)
+        if leader != partition.leader:
+            record.leader = leader
+            if is_unclean or leader in eligible:
+                isr = (leader,)
+            if is_unclean and not partition.is_recovering:
+                record.leader_recovery_state = _RECOVERING
+        elif not set(partition.replicas) <= set(replicas):
+            record.leader = leader  # a replica that is dropped is fenced by a new leader epoch
+        eligible = tuple(node for node in eligible if node not in isr)
+        if is_unclean or not rules.has_elr:
+            eligible = ()
+        if set(eligible) != set(partition.eligible_leader_replicas):
+            record.eligible_leader_replicas = list(eligible)
+        if isr != partition.isr and (isr or rules.has_elr):
+            record.isr = list(isr)
+        if rules.has_elr:
+            _record_last_leader(partition, record)
+        if replicas != partition.replicas:
+            known = {**directories, **dict(zip(partition.replicas, partition.directories, strict=True))}
+            record.replicas = list(replicas)
+            record.directories = [known[node] for node in replicas]
+        if reassignment.adding != partition.adding_replicas:
+            record.adding_replicas = list(reassignment.adding)
+        if reassignment.removing != partition.removing_replicas:
+            record.removing_replicas = list(reassignment.removing)
+        return None if record == unchanged else record
 
 
 def elect(

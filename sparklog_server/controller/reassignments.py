@@ -5,7 +5,8 @@
                  └── cancelled: the original replicas ── asked again: another target ┘
 
 The replicas of a partition always contain the original ones until the new ones hold every committed record;
-`change_of` completes a reassignment with the change that makes that so (PartitionReassignmentReplicas).
+`PartitionChangeBuilder` completes a reassignment with the change that makes that so
+(PartitionReassignmentReplicas).
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,10 +30,10 @@ from .elections import (
     NO_DIRECTORIES,
     Election,
     ElectionRules,
+    PartitionChangeBuilder,
     Reassignment,
     SettingsFor,
     acceptable,
-    change_of,
     rules_for,
 )
 from .placement import DirectoryChooser
@@ -182,12 +183,7 @@ def _changed(
 ) -> PartitionChangeRecord | None:
     # A reassignment is no reason for an unclean election of a partition that has a leader in sync.
     is_clean = partition.leader != NO_LEADER and (isr is None or bool(isr))
-    return change_of(
-        partition,
-        topic_id,
-        index,
-        rules=rules,
-        is_acceptable=acceptable(image, partition),
+    return PartitionChangeBuilder(partition, topic_id, index, rules, acceptable(image, partition)).build(
         election=Election.ONLINE if is_clean else None,
         isr=isr,
         reassignment=reassignment,

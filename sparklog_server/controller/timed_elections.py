@@ -26,7 +26,7 @@ from sparklog_server.metadata.records import (
 )
 
 from .broker_fencing import leaderless_elected, partitions_where
-from .elections import Election, SettingsFor, acceptable, change_of
+from .elections import Election, PartitionChangeBuilder, SettingsFor, acceptable
 
 ELECTIONS_MAX: Final = 1000
 """The elections of one step, as in Kafka; the next step follows at once."""
@@ -84,14 +84,9 @@ def _balanced(image: MetadataImage, settings_for: SettingsFor) -> list[Message]:
     """The elections of the preferred replicas that are in sync and do not lead."""
     changes: list[Message] = []
     for topic_id, index, partition, rules in partitions_where(image, settings_for, _is_imbalanced):
-        change = change_of(
-            partition,
-            topic_id,
-            index,
-            rules=rules,
-            is_acceptable=acceptable(image, partition),
-            election=Election.PREFERRED,
-        )
+        change = PartitionChangeBuilder(
+            partition, topic_id, index, rules, acceptable(image, partition)
+        ).build(election=Election.PREFERRED)
         if change is not None:
             changes.append(change)
     return changes

@@ -34,7 +34,6 @@ WIDER = {
     "Transactor.__init__": 10,
     "_open_quorum": 9,
     "build_batch": 10,
-    "change_of": 9,
     "filter_batches": 9,
     "read": 14,
     "read_columns": 9,
