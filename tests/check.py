@@ -32,7 +32,10 @@ SOURCES: Final = (
     "benchmarks",
 )
 SMOKE: Final = "tests/daemon/test_smoke.py"
-ARCHITECTURE: Final = ("tests/architecture/test_layers.py", "tests/architecture/test_determinism.py")
+ARCHITECTURE: Final = tuple(
+    f"tests/architecture/test_{name}.py" for name in ("layers", "determinism", "walks", "named_files")
+)
+"""The last two find the pages on the code that a moved file or a renamed function leaves behind."""
 NOT_NEAR: Final = (
     *("architecture", "compatibility", "console", "hostile", "live", "notebooks", "packaging"),
     *("simulation", "spark"),
