@@ -58,26 +58,31 @@ class ElectionRules(msgspec.Struct, frozen=True):
 
 class Reassignment(msgspec.Struct, frozen=True):
     """The replicas of a partition, and which of them a reassignment adds and removes (KIP-455): `replicas`
-    are the target in order of preference, and after it those to be removed.
+    are the target in order of preference, and after it those to be removed. `directories` are those of the
+    replicas that the partition has not had before.
     """
 
     replicas: tuple[NodeId, ...]
     adding: tuple[NodeId, ...] = ()
     removing: tuple[NodeId, ...] = ()
+    directories: Mapping[NodeId, Uuid] = NO_DIRECTORIES
 
     @classmethod
     def of(cls, partition: PartitionImage) -> "Reassignment":
         """That of a partition at present."""
         return cls(partition.replicas, partition.adding_replicas, partition.removing_replicas)
 
-    def to(self, target: Sequence[NodeId], isr: Sequence[NodeId]) -> "Reassignment":
+    def to(
+        self, target: Sequence[NodeId], isr: Sequence[NodeId], directory_for: Callable[[NodeId], Uuid]
+    ) -> "Reassignment":
         """The one that leads from here to `target`: a replica that an earlier one was about to add still
         counts as added if it is in the target, and is dropped if it is not and was never in sync.
         """
         dropped = set(self.adding).difference(target, isr)
         removing = tuple(sorted(set(self.replicas) - set(target) - dropped))
         adding = [node for node in target if node not in self.replicas or node in self.adding]
-        return Reassignment((*target, *removing), tuple(sorted(adding)), removing)
+        directories = {node: directory_for(node) for node in adding if node not in self.replicas}
+        return Reassignment((*target, *removing), tuple(sorted(adding)), removing, directories)
 
     @property
     def is_in_progress(self) -> bool:
@@ -145,12 +150,11 @@ class PartitionChangeBuilder(msgspec.Struct, frozen=True):
         election: Election | None = None,
         isr: tuple[NodeId, ...] | None = None,
         reassignment: Reassignment | None = None,
-        directories: Mapping[NodeId, Uuid] = NO_DIRECTORIES,
         lost: NodeId | None = None,
     ) -> PartitionChangeRecord | None:
         """The record that gives the partition this ISR, these replicas and an eligible leader, and completes
         its reassignment if the ISR allows that; None if nothing changes. ISR and reassignment are the present
-        ones unless they are given; `directories` are those of the replicas that a reassignment begins to add.
+        ones unless they are given.
 
         The replica `lost` may have lost records, as after an unclean stop: it does not become eligible.
         """
@@ -183,7 +187,10 @@ class PartitionChangeBuilder(msgspec.Struct, frozen=True):
         if rules.has_elr:
             _record_last_leader(partition, record)
         if replicas != partition.replicas:
-            known = {**directories, **dict(zip(partition.replicas, partition.directories, strict=True))}
+            known = {
+                **reassignment.directories,
+                **dict(zip(partition.replicas, partition.directories, strict=True)),
+            }
             record.replicas = list(replicas)
             record.directories = [known[node] for node in replicas]
         if reassignment.adding != partition.adding_replicas:

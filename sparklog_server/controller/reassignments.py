@@ -9,7 +9,7 @@ The replicas of a partition always contain the original ones until the new ones 
 (PartitionReassignmentReplicas).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from sparklog.errors import ErrorCode
 from sparklog.model import NodeId, Uuid
@@ -27,7 +27,6 @@ from sparklog_server.metadata.records import NO_LEADER, NO_LEADER_CHANGE, Partit
 from sparklog_server.outcome import RECORDS_PER_REQUEST_MAX, TOO_MANY_RECORDS, Outcome, Refused
 
 from .elections import (
-    NO_DIRECTORIES,
     Election,
     ElectionRules,
     PartitionChangeBuilder,
@@ -131,16 +130,8 @@ def reassigned(
     in place of one in progress; it also completes one that has nothing to wait for. None if nothing changes.
     """
     partition = topic.partitions[index]
-    begun = Reassignment.of(partition).to(target, partition.isr)
-    return _changed(
-        image,
-        topic.topic_id,
-        index,
-        partition,
-        begun,
-        rules,
-        directories={node: chooser.choose(node) for node in begun.adding if node not in partition.replicas},
-    )
+    begun = Reassignment.of(partition).to(target, partition.isr, chooser.choose)
+    return _changed(image, topic.topic_id, index, partition, begun, rules)
 
 
 def cancelled(
@@ -179,7 +170,6 @@ def _changed(
     rules: ElectionRules,
     *,
     isr: tuple[NodeId, ...] | None = None,
-    directories: Mapping[NodeId, Uuid] = NO_DIRECTORIES,
 ) -> PartitionChangeRecord | None:
     # A reassignment is no reason for an unclean election of a partition that has a leader in sync.
     is_clean = partition.leader != NO_LEADER and (isr is None or bool(isr))
@@ -187,5 +177,4 @@ def _changed(
         election=Election.ONLINE if is_clean else None,
         isr=isr,
         reassignment=reassignment,
-        directories=directories,
     )

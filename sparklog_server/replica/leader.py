@@ -46,7 +46,7 @@ def claim_refused(claimed_epoch: int, leader_epoch: LeaderEpoch) -> PartitionUna
 
 class LeaderReplica:
     """Leadership of one partition in one leader epoch, which begins at `epoch_start`, the log end offset of
-    then.
+    then, and in the next ones as long as no other broker leads in between (`lead_on`).
 
     Invariant: `followers` has every other replica of the partition.
     """
@@ -74,6 +74,16 @@ class LeaderReplica:
         }
         for node, progress in self.followers.items():
             progress.directory = placement.directories[placement.replicas.index(node)]
+
+    def lead_on(
+        self, placement: PartitionImage, node_id: NodeId, *, epoch_start: Offset, now: Instant
+    ) -> None:
+        """Lead in the next leader epoch, which no other broker has come between: the followers have what they
+        had.
+        """
+        self.leader_epoch, self.epoch_start = placement.leader_epoch, epoch_start
+        self.replicas_changed(placement, node_id, now)
+        self.isr.commit(placement.isr, placement.partition_epoch)
 
     @property
     def is_alone(self) -> bool:

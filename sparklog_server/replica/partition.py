@@ -199,11 +199,26 @@ class Partition:
             leader.isr.commit(placement.isr, placement.partition_epoch)
             self.in_sync_changed(now)
             return False
+        if leader is not None and leader.leader_epoch + 1 == placement.leader_epoch:
+            self._lead_on(leader, placement, now)
+            return True
         self._resign(ErrorCode.NOT_LEADER_OR_FOLLOWER, None)
         if self.log.is_truncating:
             return False
         self._lead(placement, now)
         return True
+
+    def _lead_on(self, leader: LeaderReplica, placement: PartitionImage, now: Instant) -> None:
+        """Lead in the next epoch, which began because a replica was dropped: no other broker has led in
+        between, so what requests wait for is still in the log. Those who fetch learn the epoch.
+        """
+        leader.lead_on(placement, self._node_id, epoch_start=self.log.log_end_offset, now=now)
+        self.log.assign_epoch(placement.leader_epoch, leader.epoch_start)
+        self._end_standing()
+        self.purgatory.release_watchers()
+        self.in_sync_changed(now)
+        if self.durability.is_log_start_awaited:
+            self.durability.release(self.low_watermark)
 
     def _lead(self, placement: PartitionImage, now: Instant) -> None:
         log_end = self.log.log_end_offset
@@ -234,6 +249,9 @@ class Partition:
         self.home.forget_cut(self)
         self.purgatory.release_all()
         self.durability.release_all()
+        self._end_standing()
+
+    def _end_standing(self) -> None:
         standing, self.standing = self.standing, {}
         for one in standing:
             one.role_ended()

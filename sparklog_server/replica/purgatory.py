@@ -68,16 +68,17 @@ class Purgatory:
         while heap and heap[0][0] <= high_watermark:
             heappop(heap)[2].released()
         if self.watchers:
-            self._release_watchers()
+            self.release_watchers()
 
     def release_all(self) -> None:
         """Release every waiter: the role of the partition ends."""
         parked, self.heap = sorted(self.heap, key=lambda entry: entry[:2]), []
         for _, _, waiter in parked:
             waiter.released()
-        self._release_watchers()
+        self.release_watchers()
 
-    def _release_watchers(self) -> None:
+    def release_watchers(self) -> None:
+        """Release every watcher."""
         watchers, self.watchers = self.watchers, {}
         for waiter in watchers.values():
             waiter.released()

@@ -113,14 +113,27 @@ def test_a_follower_knows_its_leader() -> None:
     assert world.partition.role is None
 
 
-def test_a_new_epoch_of_the_same_leader_ends_the_waits_of_the_old() -> None:
+def test_a_later_epoch_of_the_same_leader_ends_the_waits_of_the_old() -> None:
+    world, released = leading(), []
+    under = world.partition.leader
+    three_waiters(world, released)
+    assert world.lead(EPOCH + 2)  # another broker may have led in between
+    assert released == ["produce", "fetch", "deletion"]
+    assert world.partition.loss_of(under) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert world.partition.loss_of(world.partition.leader) is ErrorCode.NONE
+
+
+def test_in_the_next_epoch_of_the_same_leader_produce_requests_wait_on() -> None:
     world, released = leading(), []
     under = world.partition.leader
     three_waiters(world, released)
     assert world.lead(EPOCH + 1)
-    assert released == ["produce", "fetch", "deletion"]
-    assert world.partition.loss_of(under) is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert world.partition.loss_of(world.partition.leader) is ErrorCode.NONE
+    assert released == ["fetch"]  # it may claim the epoch before
+    assert world.partition.loss_of(under) is ErrorCode.NONE
+    with pytest.raises(PartitionUnavailable) as refused:
+        world.partition.leader_for(EPOCH)
+    assert refused.value.code is ErrorCode.FENCED_LEADER_EPOCH
+    assert world.partition.leader_for(EPOCH + 1) is under
 
 
 def test_a_change_within_an_epoch_ends_nothing() -> None:
