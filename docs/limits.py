@@ -352,7 +352,7 @@ STORAGE = [
     Limit(
         "renderings of `/metrics` that slow clients hold, in bytes",
         "The clients that read the oldest one are disconnected.",
-        http_metrics.HELD_BYTES_MAX,
+        http_metrics.UNREAD_BYTES_MAX,
     ),
     Limit(
         "the lines that a logger writes at once; a tenth of it each second",

@@ -23,13 +23,13 @@ _UNKNOWN: Final = -2
 class SessionPart:
     """One partition of a session: what the consumer asked for last, and what it was told last."""
 
-    __slots__ = ("asked", "told_high_watermark", "told_last_stable", "told_log_start")
+    __slots__ = ("asked", "sent_high_watermark", "sent_last_stable", "sent_log_start")
 
     def __init__(self, asked: FetchPartition) -> None:
         self.asked = asked
-        self.told_high_watermark = _UNKNOWN
-        self.told_last_stable = _UNKNOWN
-        self.told_log_start = _UNKNOWN
+        self.sent_high_watermark = _UNKNOWN
+        self.sent_last_stable = _UNKNOWN
+        self.sent_log_start = _UNKNOWN
 
     def tell(self, data: PartitionData) -> bool:
         """Note what a response may say, and whether there is a reason to say it: records, other offsets
@@ -37,13 +37,13 @@ class SessionPart:
         reason too.
         """
         is_changed = (
-            data.high_watermark != self.told_high_watermark
-            or data.last_stable_offset != self.told_last_stable
-            or data.log_start_offset != self.told_log_start
+            data.high_watermark != self.sent_high_watermark
+            or data.last_stable_offset != self.sent_last_stable
+            or data.log_start_offset != self.sent_log_start
         )
-        self.told_high_watermark = _UNKNOWN if data.error_code else data.high_watermark
-        self.told_last_stable = data.last_stable_offset
-        self.told_log_start = data.log_start_offset
+        self.sent_high_watermark = _UNKNOWN if data.error_code else data.high_watermark
+        self.sent_last_stable = data.last_stable_offset
+        self.sent_log_start = data.log_start_offset
         return (
             is_changed
             or bool(data.records)

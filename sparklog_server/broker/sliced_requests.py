@@ -83,13 +83,13 @@ class SlicedRequest:
     """
 
     __slots__ = (
-        "_asks",
         "_built",
         "_done",
         "_finish",
         "_fold",
         "_folded_count",
         "_is_exhausted",
+        "_parts",
         "_sent_count",
         "_slices",
         "built_bytes",
@@ -112,7 +112,7 @@ class SlicedRequest:
         self.built_bytes = 0
         self._built = built
         self._slices = slices
-        self._asks = asks
+        self._parts = asks
         self._fold = fold
         self._finish = finish
         self._done: dict[int, list[Message]] = {}
@@ -126,7 +126,7 @@ class SlicedRequest:
     def go_on(self, now: Instant) -> bool:
         """Request the next slice; returns whether one more may follow at once."""
         self.is_ready = False
-        asked = list(islice(self._asks, SLICE))
+        asked = list(islice(self._parts, SLICE))
         self._is_exhausted = len(asked) < SLICE
         if not asked:
             self._end()
@@ -166,7 +166,7 @@ class SlicedRequest:
 
     def abandoned(self) -> None:
         """Request no more slices."""
-        self._asks = iter(())
+        self._parts = iter(())
         self._slices.let_go(self)
 
 

@@ -148,7 +148,7 @@ def delete_acls(image: MetadataImage, request: DeleteAclsRequest) -> Outcome[Mes
         removed |= dict.fromkeys(acl_id for acl_id, _ in selected)
         results.append(
             DeleteAclsFilterResult(
-                error_message=None, matching_acls=list(_told(rule for _, rule in selected))
+                error_message=None, matching_acls=list(_matching_acls(rule for _, rule in selected))
             )
         )
         if len(removed) > RECORDS_PER_REQUEST_MAX:
@@ -186,7 +186,7 @@ _KINDS, _PATTERNS, _OPERATIONS, _PERMISSIONS = (
 )
 
 
-def _told(rules: Iterable[AclRule]) -> Iterable[DeleteAclsMatchingAcl]:
+def _matching_acls(rules: Iterable[AclRule]) -> Iterable[DeleteAclsMatchingAcl]:
     for rule in rules:
         yield DeleteAclsMatchingAcl(
             error_message=None,

@@ -44,9 +44,9 @@ def alter_partition(
     records: list[Message] = []
     topics = []
     for asked in request.topics:
-        changes, told = _topic_altered(image, leader, asked, settings_for)
+        changes, results = _topic_altered(image, leader, asked, settings_for)
         records += changes
-        topics.append(AlterPartitionResponseTopicData(asked.topic_id, told))
+        topics.append(AlterPartitionResponseTopicData(asked.topic_id, results))
     return Outcome(tuple(records), AlterPartitionResponse(topics=topics), is_atomic=False)
 
 
@@ -59,17 +59,17 @@ def _topic_altered(
         return [], [_refused(one, ErrorCode.UNKNOWN_TOPIC_ID) for one in asked.partitions]
     rules = rules_for(image, topic, settings_for(topic.name))
     records: list[Message] = []
-    told = []
+    results = []
     # A partition that the request names twice is decided on its state after the first change.
     partitions = dict(enumerate(topic.partitions))
     for one in asked.partitions:
         index = one.partition_index
         if index not in partitions:
-            told.append(_refused(one, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            results.append(_refused(one, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
             continue
         partition = partitions[index]
         if (code := _refusal(image, leader, partition, one)) is not ErrorCode.NONE:
-            told.append(_refused(one, code))
+            results.append(_refused(one, code))
             continue
         change = _change_to(image, partition, topic_id, one, rules)
         if change is not None:
@@ -77,10 +77,10 @@ def _topic_altered(
             partition = partitions[index] = merged(partition, change)
         if partition.leader != leader:
             # The record is written all the same: the sender learns of its successor from the metadata.
-            told.append(_refused(one, ErrorCode.NEW_LEADER_ELECTED))
+            results.append(_refused(one, ErrorCode.NEW_LEADER_ELECTED))
         else:
-            told.append(_reply_of(index, partition))
-    return records, told
+            results.append(_reply_of(index, partition))
+    return records, results
 
 
 def _refusal(

@@ -55,7 +55,7 @@ def alter_client_quotas(
     room = ENTITIES_MAX - len(image.quotas)
     for entry in request.entries:
         entity = entity_of(entry.entity)
-        told = AlterClientQuotasResponseEntryData(
+        result = AlterClientQuotasResponseEntryData(
             error_message=None, entity=[EntityData(kind, name) for kind, name in entity]
         )
         try:
@@ -67,13 +67,13 @@ def alter_client_quotas(
                 raise Refused(ErrorCode.POLICY_VIOLATION, f"At most {ENTITIES_MAX} entities can have quotas.")
             records += made
         except Refused as refusal:
-            told.error_code = refusal.code
-            told.error_message = refusal.message
-        results[entity] = told
+            result.error_code = refusal.code
+            result.error_message = refusal.message
+        results[entity] = result
     if len(records) > RECORDS_PER_REQUEST_MAX:
-        for told in results.values():
-            told.error_code = ErrorCode.POLICY_VIOLATION
-            told.error_message = TOO_MANY_RECORDS
+        for result in results.values():
+            result.error_code = ErrorCode.POLICY_VIOLATION
+            result.error_message = TOO_MANY_RECORDS
         records = []
     return Outcome(
         () if request.validate_only else tuple(records),

@@ -68,15 +68,15 @@ class CreatedConfigs:
         if self._of_defaults is None:
             sources = default_sources(self._layers)
             self._of_defaults = {
-                row.name: _told(row, sources[row.name]) for row in describe_topic(self._layers, {})
+                row.name: _created_config(row, sources[row.name]) for row in describe_topic(self._layers, {})
             }
         if not overrides:
             return list(self._of_defaults.values())
-        told = {**self._of_defaults, **{name: _overridden(name, text) for name, text in overrides.items()}}
-        return [told[name] for name in sorted(told)]
+        rows = {**self._of_defaults, **{name: _overridden(name, text) for name, text in overrides.items()}}
+        return [rows[name] for name in sorted(rows)]
 
 
-def _told(row: ConfigRow, source: Source) -> CreatableTopicConfigs:
+def _created_config(row: ConfigRow, source: Source) -> CreatableTopicConfigs:
     return CreatableTopicConfigs(
         name=row.name,
         value=row.value,

@@ -31,7 +31,7 @@ def assign_replicas_to_dirs(
     """
     node = NodeId(request.broker_id)
     assigned: dict[tuple[Uuid, int], Message] = {}  # by this request; the last one counts
-    told: list[AssignReplicasToDirsResponseDirectoryData] = []
+    results: list[AssignReplicasToDirsResponseDirectoryData] = []
     for directory in request.directories:
         topics: list[AssignReplicasToDirsResponseTopicData] = []
         for topic in directory.topics:
@@ -43,11 +43,11 @@ def assign_replicas_to_dirs(
                     assigned[key] = _assigned(image, node, *key, Uuid(directory.id), settings_for)
                 partitions.append(AssignReplicasToDirsResponsePartitionData(asked.partition_index, code))
             topics.append(AssignReplicasToDirsResponseTopicData(topic.topic_id, partitions))
-        told.append(AssignReplicasToDirsResponseDirectoryData(directory.id, topics))
+        results.append(AssignReplicasToDirsResponseDirectoryData(directory.id, topics))
     if len(assigned) > RECORDS_PER_REQUEST_MAX:
         return Outcome((), AssignReplicasToDirsResponse(error_code=ErrorCode.POLICY_VIOLATION))
     records = tuple(record for key, record in assigned.items() if _changes(image, node, *key, record))
-    return Outcome(records, AssignReplicasToDirsResponse(directories=told), is_atomic=False)
+    return Outcome(records, AssignReplicasToDirsResponse(directories=results), is_atomic=False)
 
 
 def _refusal(image: MetadataImage, node: NodeId, topic_id: Uuid, index: int) -> ErrorCode:

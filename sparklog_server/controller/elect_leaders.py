@@ -53,7 +53,7 @@ def elect_leaders(
     ] = {}  # elected by this request already; the image does not contain it yet
     results: list[ReplicaElectionResult] = []
     for name, indexes in asked:
-        told = []
+        partition_results = []
         for index in indexes:
             result = PartitionResult(partition_id=index, error_message=None)
             try:
@@ -65,8 +65,8 @@ def elect_leaders(
                 chosen[name, index] = None
             except Refused as refusal:
                 result.error_code, result.error_message = refusal.code, refusal.message
-            told.append(result)
-        results.append(ReplicaElectionResult(topic=name, partition_result=told))
+            partition_results.append(result)
+        results.append(ReplicaElectionResult(topic=name, partition_result=partition_results))
     if len(records) > RECORDS_PER_REQUEST_MAX:
         return _election_refused(request, ErrorCode.POLICY_VIOLATION, TOO_MANY_RECORDS)
     return Outcome(tuple(records), ElectLeadersResponse(replica_election_results=results), is_atomic=False)

@@ -82,7 +82,7 @@ class Admission:
         self._is_full = False  # the event is logged, and connections have waited since
         self._displaced_logged_us = -LOGGED_EVERY_US
         self._is_ended = False
-        self._held_count = 0  # accepted connections that are closed when the delay of their address is over
+        self._throttled_count = 0  # accepted connections that are closed after the delay of their address
         self._full: list[tuple[Listener, socket.socket]] = []  # not watched, until there is a slot
         self._known = broker.settings
 
@@ -170,18 +170,18 @@ class Admission:
         self._watch_full()
 
     def _has_slot(self, listener: Listener) -> bool:
-        held = self._count
+        occupied = self._count
         slots = self._slots
         if self._protected and listener.name not in self._protected:
             own = sum(map(self._pump.count_of, self._protected))
             reserve = self._settings.connections.sparklog_inter_broker_connections_reserve
             slots -= max(0, min(reserve, slots // _RESERVE_SHARE) - own)
-        return held < slots
+        return occupied < slots
 
     @property
     def _count(self) -> int:
         """Accepted connections."""
-        return len(self._pump.connections) + self._held_count + sum(map(len, self._handshakes))
+        return len(self._pump.connections) + self._throttled_count + sum(map(len, self._handshakes))
 
     @property
     def _slots(self) -> int:
@@ -263,23 +263,23 @@ class Admission:
                 connected.close()
             else:
                 # Held unread for the delay, as in Kafka: a client that is closed at once reconnects at once.
-                self._held_count += 1
-                self._after(throttled.closed_after_ms / 1000, lambda: self._drop_held(connected))
+                self._throttled_count += 1
+                self._after(throttled.closed_after_ms / 1000, lambda: self._drop_throttled(connected))
         elif throttled.admitted_after_ms:
             self._accept_none()
             self._after(
-                throttled.admitted_after_ms / 1000, lambda: self._admit_held(connected, peer, listener)
+                throttled.admitted_after_ms / 1000, lambda: self._admit_throttled(connected, peer, listener)
             )
             return False
         else:
             self._admit(connected, peer, listener)
         return True
 
-    def _drop_held(self, connected: socket.socket) -> None:
-        self._held_count -= 1
+    def _drop_throttled(self, connected: socket.socket) -> None:
+        self._throttled_count -= 1
         connected.close()
 
-    def _admit_held(self, connected: socket.socket, peer: tuple[str, int], listener: Listener) -> None:
+    def _admit_throttled(self, connected: socket.socket, peer: tuple[str, int], listener: Listener) -> None:
         """The pause is over: the connection that waited is admitted first."""
         if self._is_ended:
             connected.close()

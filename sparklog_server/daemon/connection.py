@@ -29,7 +29,7 @@ from sparklog_server.disk.failures import storage_error
 
 RUNS_MAX: Final = 8
 """How many files a connection may read from the disk in turn, one per partition, with jobs ahead of it."""
-HELD_NS: Final = 1_000_000_000
+RESIDENT_NS: Final = 1_000_000_000
 """Pages that were found in the page cache, or read into it, count as resident for this long. A peer that does
 not read leaves a slice unsent for longer, and the kernel may drop its pages meanwhile.
 """
@@ -260,9 +260,9 @@ class Connection:
         """Receive in the next turn what the transport holds: the reactor cannot tell."""
         if not self._is_read_due:
             self._is_read_due = True
-            self._reactor.post(self._read_held)
+            self._reactor.post(self._read_buffered)
 
-    def _read_held(self) -> None:
+    def _read_buffered(self) -> None:
         self._is_read_due = False
         if self._is_open and self._events & READ:
             self._ready(READ)
@@ -398,11 +398,11 @@ class Connection:
         if run is not None and not run.continues_with(first.position, first.position + first.length):
             run = None
         size = min(first.length, JOB_BYTES)
-        held = 0 if run is None else max(0, min(run.limit - first.position, size))
-        if held and not is_resident(descriptor, first.position, held):
+        resident = 0 if run is None else max(0, min(run.limit - first.position, size))
+        if resident and not is_resident(descriptor, first.position, resident):
             run, limit = None, None  # dropped since a job has read them
-        elif held and held >= min(size, self._owner.turn_bytes):
-            limit = first.position + held
+        elif resident and resident >= min(size, self._owner.turn_bytes):
+            limit = first.position + resident
         else:
             limit = first.position + size if is_resident(descriptor, first.position, size) else None
         if limit is None:
@@ -417,7 +417,7 @@ class Connection:
     def _hold(self, limit: int) -> None:
         """The first slice has been found in the page cache below `limit`, or a job has just read it."""
         self._resident_limit = limit
-        self._resident_until_ns = time.monotonic_ns() + HELD_NS
+        self._resident_until_ns = time.monotonic_ns() + RESIDENT_NS
 
     def _holds(self, limit: int) -> bool:
         """Whether the first slice is in the page cache below `limit`, as far as is known."""

@@ -75,7 +75,7 @@ class HttpConnection:
         self._events = READ
         reactor.watch(transport.fileno(), self._ready, READ)
         if transport.has_received:  # with the last step of a TLS handshake
-            reactor.post(self._receive_held)
+            reactor.post(self._receive_buffered)
 
     # -- requests
 
@@ -144,9 +144,9 @@ class HttpConnection:
         elif isinstance(event, h11.ConnectionClosed):
             self.close()
         elif self.is_open and self._transport.has_received:
-            self._reactor.post(self._receive_held)
+            self._reactor.post(self._receive_buffered)
 
-    def _receive_held(self) -> None:
+    def _receive_buffered(self) -> None:
         if self.is_open and not self.is_answering:
             self._receive()
 

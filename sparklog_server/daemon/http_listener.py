@@ -333,10 +333,10 @@ def stacks() -> str:
     """The stacks of all threads, innermost frame first. The one that asks is the loop, in this page."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     frames = list(sys._current_frames().items())[:THREADS_MAX]
-    return "\n".join(_told(names.get(ident, "?"), frame) for ident, frame in frames)
+    return "\n".join(_stack_of(names.get(ident, "?"), frame) for ident, frame in frames)
 
 
-def _told(name: str, innermost: FrameType) -> str:
+def _stack_of(name: str, innermost: FrameType) -> str:
     lines = [f"thread {name!a}"]
     frame: FrameType | None = innermost
     while frame is not None and len(lines) <= FRAMES_MAX:

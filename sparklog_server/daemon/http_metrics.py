@@ -32,7 +32,7 @@ from sparklog_server.replica.directory import ReplicaDirectory
 STEP_NS: Final = 300_000
 """The time after which the pieces of one turn end; the last piece may add a tenth of a millisecond."""
 CHUNK_CHARS: Final = 65_536
-HELD_BYTES_MAX: Final = 64 << 20
+UNREAD_BYTES_MAX: Final = 64 << 20
 """What renderings hold that are not read yet, beyond the newest one."""
 IDLE_SPAN_NS: Final = 10_000_000_000
 _REASONS_MAX: Final = 32
@@ -111,7 +111,7 @@ class MetricsPage:
         self._directories = directories
         self._is_rendering = False
         self._next: dict[bool, _Rendering] = {}
-        self._held: list[_Rendering] = []
+        self._unread: list[_Rendering] = []
         self._scrapes = 0
         self._spent_ns = 0
         self._syncs = Window(WINDOW_US)
@@ -143,11 +143,11 @@ class MetricsPage:
         self._jobs.run(partial(_figures, paths), partial(self._measured, rendering))
 
     def _make_room(self) -> None:
-        self._held = [one for one in self._held if not one.is_read]
-        held = sum(len(chunk) for one in self._held for chunk in one.chunks)
-        while self._held and held > HELD_BYTES_MAX:
-            oldest = self._held.pop(0)
-            held -= sum(map(len, oldest.chunks))
+        self._unread = [one for one in self._unread if not one.is_read]
+        unread_bytes = sum(len(chunk) for one in self._unread for chunk in one.chunks)
+        while self._unread and unread_bytes > UNREAD_BYTES_MAX:
+            oldest = self._unread.pop(0)
+            unread_bytes -= sum(map(len, oldest.chunks))
             for connection, request in oldest.readers:
                 if _reads(connection, request):
                     self._refusals.count("slow")
@@ -189,7 +189,7 @@ class MetricsPage:
             connection.respond(200, rendering.chunks, content_type=text.content_type, now_us=now_us)
             self._reactor.post(partial(self._ended, rendering))
             return
-        self._held.append(rendering)
+        self._unread.append(rendering)
         self._is_rendering = False
         self._report.ended(read_clock())
         self._pump.turn()
@@ -200,7 +200,7 @@ class MetricsPage:
 
     def _pieces(self, text: Text, figures: _Figures) -> Iterator[str]:
         idle = self._idle.part()
-        yield from self._report.told(text, idle, read_clock())
+        yield from self._report.render(text, idle, read_clock())
         yield text.several(metrics.BUILD_INFO, [((figures.version, implementation()), 1)])
         yield from self._daemon(text, idle)
         for metric, value in figures.process.items():

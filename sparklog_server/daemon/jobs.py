@@ -69,8 +69,8 @@ class Jobs:
     """A pool of few threads, started with the first jobs. A job's result, or the exception it raised,
     returns on the reactor's thread.
 
-    Invariant: `_held` and `_held_by_large` are the memory of the jobs that have started and whose results
-    were not handled yet.
+    Invariant: `_reserved` and `_reserved_by_large` are the memory of the jobs that have started and whose
+    results were not handled yet.
     """
 
     def __init__(
@@ -89,8 +89,8 @@ class Jobs:
         self._small: _Heap = []
         self._large: _Heap = []
         self._going_on = 0  # threads on jobs that were interrupted
-        self._held = 0
-        self._held_by_large = 0
+        self._reserved = 0
+        self._reserved_by_large = 0
         self._used: dict[SessionId, tuple[float, float]] = {}  # processor seconds, and when they were counted
         self._sequence = 0
         self._threads = 0
@@ -150,9 +150,9 @@ class Jobs:
         if work.steps is not None:
             self._going_on += 1
         elif work.memory_bytes:
-            self._held += work.memory_bytes
+            self._reserved += work.memory_bytes
             if work.memory_bytes > SMALL_BYTES:
-                self._held_by_large += work.memory_bytes
+                self._reserved_by_large += work.memory_bytes
         return work
 
     def _fits(self, work: _Work) -> bool:
@@ -161,8 +161,8 @@ class Jobs:
             return self._going_on < THREADS - 1
         if not size:
             return True
-        held = self._held_by_large if size > SMALL_BYTES else 0
-        return self._held + size <= self._memory_max and held + size <= self._room_for(size)
+        reserved = self._reserved_by_large if size > SMALL_BYTES else 0
+        return self._reserved + size <= self._memory_max and reserved + size <= self._room_for(size)
 
     def _room_for(self, size: int) -> int:
         return self._memory_max if size <= SMALL_BYTES else self._memory_max * 3 // 4
@@ -211,7 +211,7 @@ class Jobs:
             if not is_done:
                 time.sleep(OWN_REST_S)
         except Exception as error:
-            result, is_done = _told(error), True
+            result, is_done = _as_result(error), True
         with self._changed:
             self._charge(work.session, time.thread_time() - begun_s)
             self.running -= 1
@@ -246,9 +246,9 @@ class Jobs:
         work.done(result)
         if work.memory_bytes:
             with self._changed:
-                self._held -= work.memory_bytes
+                self._reserved -= work.memory_bytes
                 if work.memory_bytes > SMALL_BYTES:
-                    self._held_by_large -= work.memory_bytes
+                    self._reserved_by_large -= work.memory_bytes
                 self._changed.notify()
 
 
@@ -256,7 +256,7 @@ def _first(heap: _Heap) -> tuple[float, int]:
     return heap[0][:2]
 
 
-def _told(error: Exception) -> Exception:
+def _as_result(error: Exception) -> Exception:
     """The error without its frames. A bug, which ends the process, keeps its traceback in a note."""
     if not isinstance(error, StorageError):
         import traceback

@@ -18,7 +18,7 @@ BURST: Final = 500
 BURST_IN_ALL: Final = 4 * BURST
 
 
-class Told(NamedTuple):
+class Written(NamedTuple):
     """A line that was written at `at_ns` and came `times` times again."""
 
     at_ns: int
@@ -52,20 +52,20 @@ class _Tokens:
 
 
 class LineBounds:
-    """Invariants: `_told` has the lines of the last REPEAT_NS, at most REMEMBERED_MAX, in the order in which
-    they were written; `dropped` the lines since the last report, by logger.
+    """Invariants: `_written` has the lines of the last REPEAT_NS, at most REMEMBERED_MAX, in the order in
+    which they were written; `dropped` the lines since the last report, by logger.
     """
 
     def __init__(self) -> None:
         self.dropped: dict[str, int] = {}
-        self._told: dict[str, Told] = {}
+        self._written: dict[str, Written] = {}
         self._tokens: dict[str, _Tokens] = {}
 
     def admits(self, logger: str, line: Line, now_ns: int) -> bool:
         """Whether this line is to be written. `repeated` comes before it."""
-        told = self._told.get(line.text)
-        if told is not None:
-            self._told[line.text] = told._replace(times=told.times + 1)
+        written = self._written.get(line.text)
+        if written is not None:
+            self._written[line.text] = written._replace(times=written.times + 1)
             return False
         own, of_all = self._bucket(logger, BURST, now_ns), self._bucket("", BURST_IN_ALL, now_ns)
         if not own.has_one(now_ns) or not of_all.has_one(now_ns):
@@ -73,19 +73,19 @@ class LineBounds:
             return False
         own.left -= 1
         of_all.left -= 1
-        self._told[line.text] = Told(now_ns, line, 0)
+        self._written[line.text] = Written(now_ns, line, 0)
         return True
 
-    def repeated(self, now_ns: int, *, is_end: bool = False) -> Iterator[Told]:
+    def repeated(self, now_ns: int, *, is_end: bool = False) -> Iterator[Written]:
         """The lines whose time is over and that came again; all of them at the end."""
-        while self._told:
-            text, told = next(iter(self._told.items()))  # the oldest
-            is_over = now_ns - told.at_ns >= REPEAT_NS or len(self._told) >= REMEMBERED_MAX
+        while self._written:
+            text, written = next(iter(self._written.items()))  # the oldest
+            is_over = now_ns - written.at_ns >= REPEAT_NS or len(self._written) >= REMEMBERED_MAX
             if not is_over and not is_end:
                 return
-            del self._told[text]
-            if told.times:
-                yield told
+            del self._written[text]
+            if written.times:
+                yield written
 
     def take_dropped(self, now_ns: int, *, is_end: bool = False) -> dict[str, int]:
         """The dropped lines by logger, every ten seconds at most; empty if there are none."""

@@ -83,9 +83,9 @@ class TraceLog:
         self._write("\n".join([f"the last {len(last)} lines before it:", *(f"  {line}" for line in last)]))
 
     def _tell_counts(self, now_ns: int, *, is_end: bool = False) -> None:
-        for told in self._bounds.repeated(now_ns, is_end=is_end):
-            fields = {**told.line.fields, "repeated": told.times}
-            line = Line(told.line.event, f"{told.line.text} repeated={told.times}", fields)
+        for written in self._bounds.repeated(now_ns, is_end=is_end):
+            fields = {**written.line.fields, "repeated": written.times}
+            line = Line(written.line.event, f"{written.line.text} repeated={written.times}", fields)
             self._tell(line, EVENTS.get(line.event, _UNDECLARED))
         if self._bounds.dropped:
             for logger, count in self._bounds.take_dropped(now_ns, is_end=is_end).items():

@@ -224,9 +224,9 @@ class Peers:
             peer.has_received = True
             self._owner.link_received(peer.id, size)
             if stream.has_received and not peer.is_dropped:
-                self._reactor.post(partial(self._receive_held, peer))
+                self._reactor.post(partial(self._receive_buffered, peer))
 
-    def _receive_held(self, peer: _Peer) -> None:
+    def _receive_buffered(self, peer: _Peer) -> None:
         """Receive what the stream holds: the reactor cannot tell."""
         if not peer.is_dropped:
             self._ready(peer, READ)

@@ -93,8 +93,8 @@ def init_secure(
     is_spread = len({node.host for node in nodes}) > 1
     texts = {}
     for index, node in enumerate(nodes):
-        told = [f"{key}={value}" for key, value in (given or {}).items()]
-        own = [] if is_spread else of_node(told, index, reserve)
+        overrides = [f"{key}={value}" for key, value in (given or {}).items()]
+        own = [] if is_spread else of_node(overrides, index, reserve)
         http = dict(one.split("=", 1) for one in own)
         texts[node] = _node_settings(directory, node, nodes) | dict(given or {}) | http
     settings = [BrokerSettings.of(text) for text in texts.values()]

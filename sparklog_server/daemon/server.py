@@ -211,10 +211,10 @@ class Server:
         if self._manager is not None:
             self._manager.ready(self._status)
             self._manager.watch(self._after)
-        told = (
+        ready_line = (
             f"ready node={self._settings.node_id} listen={joined(first.host, first.port)} pid={os.getpid()}"
         )
-        print(told if self._http is None else f"{told} http={self._http}", flush=True)
+        print(ready_line if self._http is None else f"{ready_line} http={self._http}", flush=True)
 
     def _open(self, *, is_controller: bool) -> None:
         """Accept connections on the listeners of controllers, or on the others."""

@@ -97,7 +97,7 @@ class Supervisor:
         self._log = log
         self._cluster_id = cluster_id
         self._children = [Child(loaded) for loaded in nodes]
-        self._is_told = False  # the ready line was printed
+        self._is_announced = False  # the ready line was printed
         self._is_stop_wanted = False
         self._has_failed = False  # a node could not start
         self._was_signalled = False
@@ -131,7 +131,7 @@ class Supervisor:
             self._become(child, ready_writer)
         os.close(ready_writer)
         child.restarts.started(time.monotonic())
-        self._reactor.watch(child.ready_pipe, partial(self._told, child))
+        self._reactor.watch(child.ready_pipe, partial(self._printed, child))
 
     def _become(self, child: Child, ready_writer: int) -> None:
         """In the forked process: run the node, and never return."""
@@ -158,7 +158,7 @@ class Supervisor:
                 sys.stderr.flush()
             os._exit(code)
 
-    def _told(self, child: Child, _events: int) -> None:
+    def _printed(self, child: Child, _events: int) -> None:
         """A node's standard output: its ready line, or its end."""
         received = os.read(child.ready_pipe, 4096)
         child.said += received.decode(errors="replace")
@@ -170,15 +170,15 @@ class Supervisor:
         if not line.startswith("ready "):
             return
         child.is_ready, child.listen, child.http = True, words["listen"], words.get("http", "")
-        if not self._is_told and all(one.is_ready for one in self._children):
-            self._is_told = True
-            told = (
+        if not self._is_announced and all(one.is_ready for one in self._children):
+            self._is_announced = True
+            ready_line = (
                 f"ready cluster={self._cluster_id} nodes={len(self._children)} "
                 f"listen={','.join(one.listen for one in self._children)} "
                 f"pids={','.join(str(one.pid) for one in self._children)}"
             )
             http = ",".join(one.http for one in self._children if one.http)
-            print(f"{told} http={http}" if http else told, flush=True)
+            print(f"{ready_line} http={http}" if http else ready_line, flush=True)
 
     def _reap(self) -> None:
         for child in self._children:
@@ -197,7 +197,7 @@ class Supervisor:
         if self._is_stop_wanted:
             self._log.trace("node-stopped", node=child.node_id, pid=pid, **how)
             return
-        if not self._is_told and not was_ready:
+        if not self._is_announced and not was_ready:
             self._log.trace("node-not-started", node=child.node_id, pid=pid, **how)
             self._has_failed = self._is_stop_wanted = True
             return
@@ -285,22 +285,22 @@ class Ports:
     """Ports of 127.0.0.1 that are reserved for the nodes until this process ends."""
 
     def __init__(self) -> None:
-        self._held: list[socket.socket] = []
+        self._reserved: list[socket.socket] = []
 
     def reserve(self, port: int) -> int:
         """Reserve this port, or a free one for 0. Raises NoPort."""
-        held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        reserved = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
-            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            held.bind(("127.0.0.1", port))
+            reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            reserved.bind(("127.0.0.1", port))
         except OSError as error:
-            held.close()
+            reserved.close()
             reason = (error.strerror or str(error)).lower()
             raise NoPort(
                 f"cannot listen on 127.0.0.1:{port}: {reason}; choose other ports with --base-port"
             ) from error
-        port = int(held.getsockname()[1])
-        self._held.append(held)
+        port = int(reserved.getsockname()[1])
+        self._reserved.append(reserved)
         return port
 
     def hand_over(self) -> None:
@@ -310,5 +310,5 @@ class Ports:
 
     def close(self) -> None:
         """End the reservations."""
-        for held in self._held:
-            held.close()
+        for reserved in self._reserved:
+            reserved.close()

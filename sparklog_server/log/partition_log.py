@@ -138,7 +138,7 @@ class PartitionLog:
         self._opened_ms = now.wall_ms
         self.segments = Segments(disk, found.segments)
         self._producers: ProducerState = found.producers
-        self._transactions = OngoingTransactions(found.producers, found.held)
+        self._transactions = OngoingTransactions(found.producers, found.unreplicated)
         self._snapshot_offset = found.snapshot_offset
         self.frozen: tuple[Offset, FrozenProducers] | None = None  # for the snapshot of the next roll
         self._is_rendering = False
@@ -645,8 +645,8 @@ class PartitionLog:
             self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
             self._producers, self._snapshot_offset = truncation.producers, truncation.snapshot_offset
         self._producers.keep_times_of(known)
-        held = (one for one in self._transactions.held if one[1] < self.log_end_offset)
-        self._transactions = OngoingTransactions(self._producers, held)
+        unreplicated = (one for one in self._transactions.unreplicated if one[1] < self.log_end_offset)
+        self._transactions = OngoingTransactions(self._producers, unreplicated)
 
     def begin_close(self, now: Instant) -> list[DiskFile]:
         """The files to sync before `close`, so that the next open needs no scan: data, indexes, epochs,

@@ -60,7 +60,6 @@ class ReplicaDirectory:
         "_cuts",
         "_dirty",
         "_failed",
-        "_held",
         "_in_flight",
         "_is_awaited",
         "_is_checkpoint_whole",
@@ -69,6 +68,7 @@ class ReplicaDirectory:
         "_log_start_interval_us",
         "_recovery_points_at_us",
         "_recovery_points_interval_us",
+        "_retained",
         "_settling_bytes",
         "_trace",
         "_truncations",
@@ -108,7 +108,7 @@ class ReplicaDirectory:
         self._recovery_points_at_us: Micros | None = None
         self._is_checkpointing = False
         self._is_checkpoint_whole = False  # in flight: all checkpoints, not the recovery points alone
-        self._held: list[tuple[int, Removal]] = []  # the number of checkpoints that must be done first
+        self._retained: list[tuple[int, Removal]] = []  # the number of checkpoints that must be done first
         self.checkpoints_begun = 0
         self.checkpoints_done = 0
         self._checkpoint_interval_us = checkpoint_interval_ms * 1000
@@ -306,7 +306,7 @@ class ReplicaDirectory:
 
     def hold(self, removal: Removal, now: Instant) -> None:
         """Keep renamed files until no checkpoint covers them; `take_forgotten` returns their removal then."""
-        self._held.append((self.checkpoints_begun + 1, removal))
+        self._retained.append((self.checkpoints_begun + 1, removal))
         self.checkpoint_now(now)
 
     def remove_left_overs(self, now: Instant) -> None:
@@ -317,8 +317,8 @@ class ReplicaDirectory:
 
     def take_forgotten(self) -> list[Removal]:
         """The removals that were held, and may begin now."""
-        forgotten = [removal for due, removal in self._held if due <= self.checkpoints_done]
-        self._held = self._held[len(forgotten) :]
+        forgotten = [removal for due, removal in self._retained if due <= self.checkpoints_done]
+        self._retained = self._retained[len(forgotten) :]
         return forgotten
 
     def log_start_moved(self, now: Instant, *, is_awaited: bool) -> None:
@@ -485,7 +485,7 @@ class ReplicaDirectory:
         self._checkpoint_at_us = self._recovery_points_at_us = None
         self._cuts = {}
         self._truncations = []
-        self._held = []  # renamed files are removed when the directory is opened again
+        self._retained = []  # renamed files are removed when the directory is opened again
         for partition in self.partitions:
             partition.go_offline()
 

@@ -35,7 +35,7 @@ from sparklog_server.replica.leader import PartitionUnavailable
 from .fetch_sessions import Throttled
 
 _FIRST_REST_US: Final = 20_000
-_HELD_US: Final = 50_000
+_DELAY_US: Final = 50_000
 _METADATA_REST_US: Final = 50_000
 """The pause after an error that newer metadata of either side will end."""
 _AWAITS_METADATA: Final = (
@@ -86,9 +86,9 @@ class Cutting(Protocol):
 
 
 class Fetcher:
-    """Invariants: two requests are in flight at most, and only one while a session begins; `_told` is what
-    the leader's session has when it has seen them; a response counts for a partition only if its position is
-    still the one that was requested, and no later request changes it.
+    """Invariants: two requests are in flight at most, and only one while a session begins; `_reported` is
+    what the leader's session has when it has seen them; a response counts for a partition only if its
+    position is still the one that was requested, and no later request changes it.
     """
 
     def __init__(
@@ -108,14 +108,14 @@ class Fetcher:
         self._cutting = cutting
         self._trace = trace
         self._followers: dict[FollowedKey, Follower] = {}
-        self._told: dict[FollowedKey, Position] = {}
+        self._reported: dict[FollowedKey, Position] = {}
         self._changed: dict[FollowedKey, None] = {}
         self._resting: dict[FollowedKey, None] = {}
         self._read: dict[FollowedKey, Micros] = {}
         self._session_id, self._session_epoch = _NO_SESSION, FULL_FETCH
         self._rest_us = _FIRST_REST_US
         self._rests_until_us: Micros | None = None
-        self._held_until_us: Micros | None = None
+        self._delayed_until_us: Micros | None = None
 
     # -- the partitions
 
@@ -174,7 +174,7 @@ class Fetcher:
             return None
         if self._rests_until_us is not None:
             return self._rests_until_us
-        due_us = self._held_until_us
+        due_us = self._delayed_until_us
         for key in self._resting:
             due_us = earlier(due_us, self._followers[key].again_us)
         return due_us
@@ -193,12 +193,12 @@ class Fetcher:
         self._rests_until_us = None
         if self._read or self._resting:
             self._wake(now)
-        if self._is_held(now):
+        if self._is_delayed(now):
             return None
         if self._in_flight and not self._changed:
             return None
         if self._session_epoch == FULL_FETCH:
-            self._told.clear()
+            self._reported.clear()
             self._changed = dict.fromkeys(self._followers)
         topics: dict[Uuid, FetchTopic] = {}
         forgotten: dict[Uuid, ForgottenTopic] = {}
@@ -210,14 +210,14 @@ class Fetcher:
             if follower is not None and follower.is_fetchable:
                 if self._name(key, follower, topics):
                     changed.append(key)
-            elif self._told.pop(key, None) is not None:
+            elif self._reported.pop(key, None) is not None:
                 topic_id, index = key
                 if topic_id not in forgotten:
                     forgotten[topic_id] = ForgottenTopic(topic_id=topic_id, partitions=[])
                 forgotten[topic_id].partitions.append(index)
                 changed.append(key)
         self._changed = {}
-        if not self._told:
+        if not self._reported:
             self._end_session()
             return None
         if self._in_flight and not changed:
@@ -243,7 +243,7 @@ class Fetcher:
         if throttled(follower.partition.topic_partition):
             self.rest(follower, self._limits.backoff_us, now)
 
-    def _is_held(self, now: Instant) -> bool:
+    def _is_delayed(self, now: Instant) -> bool:
         """Whether to wait for a sync first: while the leader held the request, it would not learn that the
         records are held here. A disk that is slow delays the other partitions only for a short time.
         """
@@ -256,11 +256,11 @@ class Fetcher:
             if durability.waits_for_sync and durability.is_sync_awaited:
                 awaits_sync = True
                 break
-        if not awaits_sync or (self._held_until_us is not None and self._held_until_us <= now.mono_us):
-            self._held_until_us = None
-        elif self._held_until_us is None:
-            self._held_until_us = Micros(now.mono_us + _HELD_US)
-        return self._held_until_us is not None
+        if not awaits_sync or (self._delayed_until_us is not None and self._delayed_until_us <= now.mono_us):
+            self._delayed_until_us = None
+        elif self._delayed_until_us is None:
+            self._delayed_until_us = Micros(now.mono_us + _DELAY_US)
+        return self._delayed_until_us is not None
 
     def _wake(self, now: Instant) -> None:
         for key in [key for key, until_us in self._read.items() if until_us <= now.mono_us]:
@@ -278,9 +278,9 @@ class Fetcher:
     def _name(self, key: FollowedKey, follower: Follower, topics: dict[Uuid, FetchTopic]) -> bool:
         """Add a partition to the request, if its position is not the one that the leader has."""
         position = follower.position()
-        if self._told.get(key) == position:
+        if self._reported.get(key) == position:
             return False
-        self._told[key] = position
+        self._reported[key] = position
         topic_id, index = key
         topic = topics.get(topic_id)
         if topic is None:
@@ -323,8 +323,8 @@ class Fetcher:
                 key = topic_id, data.partition_index
                 follower = self._followers.get(key)
                 if follower is not None and follower.is_fetchable and key not in asked_anew:
-                    position, told = follower.position(), self._told.get(key)
-                    if told is not None and told.is_at(position):
+                    position, reported = follower.position(), self._reported.get(key)
+                    if reported is not None and reported.is_at(position):
                         self._take(follower, position, data, now)
                 self._changed[key] = None
 
@@ -342,7 +342,7 @@ class Fetcher:
     def _end_session(self) -> None:
         self._session_id, self._session_epoch = _NO_SESSION, FULL_FETCH
         self._in_flight.clear()
-        self._told.clear()
+        self._reported.clear()
 
     def _rest(self, reason: str, now: Instant) -> None:
         self._trace("replica-fetch-failed", leader=self.leader, reason=reason, again_us=self._rest_us)
@@ -376,7 +376,7 @@ class Fetcher:
                 return
             if isinstance(records, (bytes, bytearray, memoryview)) and len(records):
                 follower.partition.append_as_follower(records, asked.leader_epoch, now)
-            follower.partition.leader_told(Offset(data.high_watermark), log_start, now)
+            follower.partition.leader_reported(Offset(data.high_watermark), log_start, now)
         except RecordsRefused as refused:
             self._trace(
                 "replica-records-refused",

@@ -90,8 +90,10 @@ class Follower:
 
     def position(self) -> Position:
         """The position of the next fetch."""
-        log, told = self.partition.log, self.partition.high_watermark if self.is_read else NOT_READ
-        return Position(log.log_end_offset, log.epochs.latest, log.log_start_offset, self.leader_epoch, told)
+        log, readable = self.partition.log, self.partition.high_watermark if self.is_read else NOT_READ
+        return Position(
+            log.log_end_offset, log.epochs.latest, log.log_start_offset, self.leader_epoch, readable
+        )
 
     def rest_until(self, again_us: Micros) -> None:
         """Fetch the partition no more before `again_us`."""

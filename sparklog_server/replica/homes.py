@@ -123,15 +123,15 @@ class Homes:
                     self._remove(one, [topic_partition])
         return True
 
-    def set_strays_aside(self, held: Set[TopicPartition], now: Instant) -> None:
+    def set_strays_aside(self, unopened: Set[TopicPartition], now: Instant) -> None:
         """Set aside the logs that belong to no topic, once the first image is known: a crash came between a
         deletion and the renaming, or metadata was lost.
 
-        The `held` ones belong to a topic, but are not open.
+        The `unopened` ones belong to a topic, but are not open.
         """
         for directory in self._directories:
             log_dir = directory.log_dir
-            claimed = frozenset(partition.topic_partition for partition in directory.partitions) | held
+            claimed = frozenset(partition.topic_partition for partition in directory.partitions) | unopened
             log_dir.forget_missing(claimed)
             for topic_partition in sorted((log_dir.logs.keys() | log_dir.damaged.keys()) - claimed):
                 if directory.error is None:

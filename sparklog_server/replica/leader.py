@@ -91,7 +91,7 @@ class LeaderReplica:
         return len(self.isr.maximal) <= 1
 
     @property
-    def is_held_twice(self) -> bool:
+    def is_replicated(self) -> bool:
         """Whether every committed record is certainly held by a second replica in sync."""
         return len(self.isr.minimal) > 1
 

@@ -51,7 +51,7 @@ class _Renaming(NamedTuple):
 class Openings:
     """The jobs that create and remove logs; at most one creates logs in each directory.
 
-    Invariants: the names of a job that is running or postponed are in `_held`; a queued name is in no job and
+    Invariants: the names of a job that is running or postponed are in `_busy`; a queued name is in no job and
     in no log.
     """
 
@@ -70,13 +70,13 @@ class Openings:
         self._renames_running = 0
         self._put_off: list[_Renaming] = []
         self._removals = removals
-        self._held: dict[TopicPartition, None] = {}
+        self._busy: dict[TopicPartition, None] = {}
 
     def holds(self, topic_partition: TopicPartition) -> bool:
         """Whether a job creates or renames the files of a partition of this name, or is queued to create
         them.
         """
-        return topic_partition in self._held or any(
+        return topic_partition in self._busy or any(
             topic_partition in queue for queue in self._queues.values()
         )
 
@@ -115,7 +115,7 @@ class Openings:
         names = tuple(queue)[:_LOGS_PER_JOB]
         job = directory.log_dir.create_job([queue.pop(name) for name in names], now)
         self._creations[directory] = names
-        self._held.update(dict.fromkeys(names))
+        self._busy.update(dict.fromkeys(names))
         self._continuations.run(job, partial(self._created, directory))
 
     # -- remove
@@ -124,7 +124,7 @@ class Openings:
         """Remove logs from a directory, and then delete their files."""
         doomed = tuple(names)
         if doomed:
-            self._held.update(dict.fromkeys(doomed))
+            self._busy.update(dict.fromkeys(doomed))
             self._rename(_Renaming(directory, doomed, directory.log_dir.delete_job(doomed)))
 
     def go_on_renaming(self) -> None:
@@ -174,4 +174,4 @@ class Openings:
 
     def _release(self, names: Iterable[TopicPartition]) -> None:
         for name in names:
-            del self._held[name]
+            del self._busy[name]

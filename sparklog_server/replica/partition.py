@@ -100,7 +100,7 @@ class Partition:
 
     __slots__ = (
         "_flush",
-        "_is_held",
+        "_is_frozen",
         "_node_id",
         "_noted",
         "_replica_count",
@@ -156,7 +156,7 @@ class Partition:
         self._noted = noted
         self.standing: dict[Standing, None] = {}
         self._node_id = node_id
-        self._is_held = False  # the high watermark does not move
+        self._is_frozen = False  # the high watermark does not move
         self.settings = log.settings
 
     @property
@@ -308,7 +308,7 @@ class Partition:
         """
         if self._flush == "auto":
             leader = self.leader
-            waits_for_sync = self._replica_count == 1 if leader is None else not leader.is_held_twice
+            waits_for_sync = self._replica_count == 1 if leader is None else not leader.is_replicated
         else:
             waits_for_sync = self._flush == "always"
         durability = self.durability
@@ -324,7 +324,7 @@ class Partition:
         holds counts once the ISR has grown again (KIP-966).
         """
         leader = self.leader
-        if leader is None or self._is_held:
+        if leader is None or self._is_frozen:
             return
         end = self.durability.acknowledged_end
         if leader.followers:
@@ -399,7 +399,7 @@ class Partition:
             self._appended(len(records), now)
         return result
 
-    def leader_told(self, high_watermark: Offset, log_start_offset: Offset, now: Instant) -> None:
+    def leader_reported(self, high_watermark: Offset, log_start_offset: Offset, now: Instant) -> None:
         """Take over the high watermark and the log start offset of the leader, as far as this log goes."""
         log_end = self.log.log_end_offset
         reached = min(high_watermark, log_end)
@@ -527,14 +527,14 @@ class Partition:
         crash could restore the old log.
         """
         self.home = self.disk.directory = home
-        self._is_held = True
+        self._is_frozen = True
         home.mark_dirty(self, 0, now, within_us=0)
         home.hurry()
         home.log_start_moved(now, is_awaited=self.durability.is_log_start_awaited)
 
     def moved(self, now: Instant) -> None:
         """Let the high watermark move again: a crash can no longer restore the old log."""
-        self._is_held = False
+        self._is_frozen = False
         self._advance(now)
 
 

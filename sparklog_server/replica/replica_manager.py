@@ -243,7 +243,7 @@ class ReplicaManager:
                 continue
             if (log := home.log_dir.logs.get(topic_partition)) is not None:
                 self._serve(log, home, placement, now)
-            elif self._is_name_held(topic_partition, home, now):
+            elif self._is_name_in_use(topic_partition, home, now):
                 self._waiting[topic_partition] = None
             else:
                 topic = topic_partition.topic
@@ -264,13 +264,15 @@ class ReplicaManager:
         """The epoch in which this node leads; -1 if it does not."""
         return placement.leader_epoch if placement.leader == self._node_id else NO_EPOCH
 
-    def _is_name_held(self, topic_partition: TopicPartition, home: ReplicaDirectory, now: Instant) -> bool:
+    def _is_name_in_use(self, topic_partition: TopicPartition, home: ReplicaDirectory, now: Instant) -> bool:
         if home.log_dir.checkpoints.is_vouched(topic_partition):
             home.checkpoint_now(now)
             return True
-        held = topic_partition in self.retention.renaming or self._openings.holds(topic_partition)
-        held = held or self.truncations.holds(topic_partition)
-        return held or self.moving.holds(topic_partition, home) or self.cleaning.holds(topic_partition, home)
+        in_use = topic_partition in self.retention.renaming or self._openings.holds(topic_partition)
+        in_use = in_use or self.truncations.holds(topic_partition)
+        return (
+            in_use or self.moving.holds(topic_partition, home) or self.cleaning.holds(topic_partition, home)
+        )
 
     def _begin(self, wanted: Wanted, home: ReplicaDirectory, now: Instant) -> None:
         try:

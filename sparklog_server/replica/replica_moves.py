@@ -359,11 +359,11 @@ class ReplicaMoves:
         self._continuations.run(job, done, is_background=True)
 
     def assigned(
-        self, told: tuple[Assignment, ...], refused: frozenset[tuple[Uuid, int]], now: Instant
+        self, reported: tuple[Assignment, ...], refused: frozenset[tuple[Uuid, int]], now: Instant
     ) -> None:
         """Process the controller's reply: the assignments are recorded, except those that it refused."""
         by_key = {(*move.key, move.target.log_dir.directory_id): move for move in self.moves.values()}
-        for one in told:
+        for one in reported:
             move = by_key.get(one)
             if move is None or not move.is_asked:
                 continue

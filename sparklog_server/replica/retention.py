@@ -59,7 +59,7 @@ class Retention:
         self._trace = trace
         self._jobs_running = 0
         self._removals = removals
-        self._held: list[
+        self._retained: list[
             tuple[Partition, Offset, Removal, Micros]
         ] = []  # until the log start offset is in the checkpoint
 
@@ -138,7 +138,7 @@ class Retention:
         del self.renaming[partition.topic_partition]
         if not isinstance(result, StorageError):
             delay_ms = 0 if partition.home.room.is_full else partition.log.settings.file_delete_delay_ms
-            self._held.append((partition, log_start, result, Micros(now.mono_us + delay_ms * 1000)))
+            self._retained.append((partition, log_start, result, Micros(now.mono_us + delay_ms * 1000)))
             self.log_starts_written()
         elif result.is_full:
             # The log no longer has these files: the next start removes them.
@@ -154,15 +154,15 @@ class Retention:
         A start that finds the checkpoint damaged needs the epochs. A full disk may have no room for them
         before these files are removed.
         """
-        held, self._held = self._held, []
-        for partition, log_start, removal, due_us in held:
+        retained, self._retained = self._retained, []
+        for partition, log_start, removal, due_us in retained:
             durable_start = partition.durability.log_start
             if not partition.home.room.is_full:
                 durable_start = min(durable_start, partition.durability.epochs_start)
             if durable_start >= log_start:
                 self._removals.add(removal, due_us)
             elif not partition.log.is_closed:  # otherwise the files are removed with their directory
-                self._held.append((partition, log_start, removal, due_us))
+                self._retained.append((partition, log_start, removal, due_us))
 
     def _read(self, partition: Partition, result: Ages | StorageError, now: Instant) -> None:
         self._jobs_running -= 1

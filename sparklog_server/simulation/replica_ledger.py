@@ -109,7 +109,7 @@ def _check_watermark(node: NodeId, partition: Partition, leader: LeaderReplica) 
     leader has, and every follower that is in sync, or may be.
     """
     end = partition.durability.acknowledged_end
-    if partition.high_watermark >= end or partition._is_held or not partition.has_enough_in_sync:
+    if partition.high_watermark >= end or partition._is_frozen or not partition.has_enough_in_sync:
         return
     for follower, progress in leader.followers.items():
         may_count = partition._rules.is_eligible(follower, progress.broker_epoch, progress.directory)

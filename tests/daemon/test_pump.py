@@ -163,7 +163,7 @@ def test_pages_of_a_slice_that_its_peer_has_left_unread_for_long_are_looked_for_
     rig.file.append(content)
     limits, client = read_by_jobs(monkeypatch), rig.client()
     with monkeypatch.context() as later:
-        later.setattr(module, "HELD_NS", 0)
+        later.setattr(module, "RESIDENT_NS", 0)
         client.sendall(b"slice 0 %d\n" % len(content))
         rig.turn()
     assert limits == []

@@ -112,7 +112,7 @@ def watermark_of_divergence() -> Planted:
 
     def take(self: Fetcher, follower: Follower, asked: Position, data: PartitionData, now: Instant) -> None:
         if data.diverging_epoch is not None:
-            follower.partition.leader_told(Offset(1 << 60), Offset(0), now)
+            follower.partition.leader_reported(Offset(1 << 60), Offset(0), now)
         original(self, follower, asked, data, now)
 
     with patch.object(Fetcher, "_take", take):

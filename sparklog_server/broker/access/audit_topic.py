@@ -71,16 +71,16 @@ class AuditTopic:
         self._retry_us: Micros | None = None
         self._obstacle = ""
         self._lost_unwritten = 0  # not yet counted by a line of the topic
-        self._lost_untold = 0  # not yet counted by a line of the log
+        self._unreported = 0  # not yet counted by a line of the log
         self._tell_us = Micros(0)
 
     @property
     def deadline_us(self) -> Micros | None:
         """The next time for `turn`; 0 is at once."""
-        told_us = self._tell_us if self._lost_untold else None
+        report_us = self._tell_us if self._unreported else None
         if self._is_sending or not self._lines:
-            return told_us
-        return earlier(told_us, self._retry_us or Micros(0))
+            return report_us
+        return earlier(report_us, self._retry_us or Micros(0))
 
     def add(self, line: Mapping[str, object], now: Instant) -> None:
         """Queue a line, or count it as lost if there is no room."""
@@ -96,7 +96,7 @@ class AuditTopic:
             self._retry_us = None
         if self._lines and not self._is_sending and self._retry_us is None:
             self._send(now)
-        if self._lost_untold and self._tell_us <= now.mono_us:
+        if self._unreported and self._tell_us <= now.mono_us:
             self._tell()
             self._tell_us = Micros(now.mono_us + _TOLD_US)
 
@@ -104,7 +104,7 @@ class AuditTopic:
         """Drop what was not written: the broker stops."""
         self._lost(len(self._lines))
         self._lines.clear()
-        if self._lost_untold:
+        if self._unreported:
             self._tell()
 
     # -- the queue
@@ -128,11 +128,11 @@ class AuditTopic:
 
     def _lost(self, count: int) -> None:
         self._lost_unwritten += count
-        self._lost_untold += count
+        self._unreported += count
 
     def _tell(self) -> None:
-        self._trace("audit-lines-lost", count=self._lost_untold, reason=self._obstacle or "too many lines")
-        self._lost_untold = 0
+        self._trace("audit-lines-lost", count=self._unreported, reason=self._obstacle or "too many lines")
+        self._unreported = 0
 
     # -- batches
 

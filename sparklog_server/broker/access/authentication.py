@@ -123,8 +123,8 @@ class Authentication:
         for listener in self._live.settings.listeners:
             if not listener.protocol.startswith("SASL_"):
                 continue
-            told = text_for(layers.text, listener.name, None, _MECHANISMS)
-            names = sasl.enabled_mechanisms if told is None else entries_of(told)
+            listed = text_for(layers.text, listener.name, None, _MECHANISMS)
+            names = sasl.enabled_mechanisms if listed is None else entries_of(listed)
             if not names:
                 raise SettingsError(f"the listener {listener.name} needs {_MECHANISMS}")
             is_controller = listener.name in self._live.settings.controller_listener_names
@@ -219,11 +219,11 @@ def oauth_rules(sasl: SaslSettings, text: Callable[[str], str | None], listener:
     """What tokens must say on a listener; raises SettingsError."""
     from sparklog_server.security.oauth import OAuthRules
 
-    def told(key: str, general: str | int | None) -> str | None:
+    def setting(key: str, general: str | int | None) -> str | None:
         own = text_for(text, listener, OAUTHBEARER, f"sasl.oauthbearer.{key}")
         return own if own is not None or general is None else str(general)
 
-    url = told("jwks.endpoint.url", sasl.jwks_url)
+    url = setting("jwks.endpoint.url", sasl.jwks_url)
     if not url:
         raise SettingsError(
             f"OAUTHBEARER on the listener {listener} needs sasl.oauthbearer.jwks.endpoint.url: tokens "
@@ -232,15 +232,15 @@ def oauth_rules(sasl: SaslSettings, text: Callable[[str], str | None], listener:
     check_url(url, sasl.allowed_urls, "sasl.oauthbearer.jwks.endpoint.url")
     return OAuthRules(
         jwks_url=url,
-        issuer=told("expected.issuer", sasl.expected_issuer),
-        audiences=entries_of(told("expected.audience", ",".join(sasl.expected_audience)) or ""),
-        scope_claim=told("scope.claim.name", sasl.scope_claim_name) or "scope",
-        subject_claim=told("sub.claim.name", sasl.sub_claim_name) or "sub",
+        issuer=setting("expected.issuer", sasl.expected_issuer),
+        audiences=entries_of(setting("expected.audience", ",".join(sasl.expected_audience)) or ""),
+        scope_claim=setting("scope.claim.name", sasl.scope_claim_name) or "scope",
+        subject_claim=setting("sub.claim.name", sasl.sub_claim_name) or "sub",
         groups_claim=sasl.groups_claim_name,
-        clock_skew_seconds=int(told("clock.skew.seconds", sasl.clock_skew_seconds) or 0),
-        refresh_ms=int(told("jwks.endpoint.refresh.ms", sasl.jwks_refresh_ms) or 0),
-        retry_ms=int(told("jwks.endpoint.retry.backoff.ms", sasl.jwks_retry_backoff_ms) or 0),
-        retry_ms_max=int(told("jwks.endpoint.retry.backoff.max.ms", sasl.jwks_retry_backoff_ms_max) or 0),
+        clock_skew_seconds=int(setting("clock.skew.seconds", sasl.clock_skew_seconds) or 0),
+        refresh_ms=int(setting("jwks.endpoint.refresh.ms", sasl.jwks_refresh_ms) or 0),
+        retry_ms=int(setting("jwks.endpoint.retry.backoff.ms", sasl.jwks_retry_backoff_ms) or 0),
+        retry_ms_max=int(setting("jwks.endpoint.retry.backoff.max.ms", sasl.jwks_retry_backoff_ms_max) or 0),
     )
 
 
@@ -339,10 +339,10 @@ class ScramUsers:
 
     def secret(self) -> bytes:
         """The secret from which the credentials of others are computed, the same on every node."""
-        told = scram_secret_of(self._image())
-        if told != self._known_secret:
-            self._known_secret = told
-            self._secret = sha256(f"sparklog-scram\0{told}\0{self._others}".encode()).digest()
+        current = scram_secret_of(self._image())
+        if current != self._known_secret:
+            self._known_secret = current
+            self._secret = sha256(f"sparklog-scram\0{current}\0{self._others}".encode()).digest()
         return self._secret
 
     def shapes(self, mechanism: int) -> Mapping[Shape, int]:

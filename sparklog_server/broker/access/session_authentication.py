@@ -163,24 +163,24 @@ class SessionAuthentication:
             raise SaslRefused(text, text)
         return self._machine.respond(response, now)
 
-    def completed(self, told: Authenticated, now: Instant) -> int | None:
+    def completed(self, login: Authenticated, now: Instant) -> int | None:
         """The client is authenticated; returns the lifetime of the session in ms, None for no end. Raises
         SaslRefused for another principal than before.
         """
-        principal = f"User:{told.user}"
+        principal = f"User:{login.user}"
         if self._principal is not None and principal != self._principal:
             before = self._principal.replace(":", ".", 1)
-            text = f"Cannot change principals during re-authentication from {before}: User.{told.user}"
+            text = f"Cannot change principals during re-authentication from {before}: User.{login.user}"
             raise SaslRefused(text, text)
-        lifetime_ms = self._lifetime_ms(told, now)
+        lifetime_ms = self._lifetime_ms(login, now)
         self._machine = None
         self._phase = Phase.DONE
-        self._principal, self._token_id = principal, told.token_id
+        self._principal, self._token_id = principal, login.token_id
         self._expires_us = None if lifetime_ms is None else Micros(now.mono_us + lifetime_ms * 1000)
         return lifetime_ms
 
-    def _lifetime_ms(self, told: Authenticated, now: Instant) -> int | None:
+    def _lifetime_ms(self, login: Authenticated, now: Instant) -> int | None:
         limits = [self._session_ms_max] if self._session_ms_max > 0 else []
-        if told.expires_ms is not None:
-            limits.append(max(0, told.expires_ms - now.wall_ms))
+        if login.expires_ms is not None:
+            limits.append(max(0, login.expires_ms - now.wall_ms))
         return min(limits, default=None)

@@ -49,7 +49,7 @@ from sparklog_server.metadata.features import METADATA_VERSION, SUPPORTED, unsup
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.replica.directory import Trace
 
-TOLD_AT_ONCE_MAX: Final = 2_000
+REPORTED_AT_ONCE_MAX: Final = 2_000
 """For how many replicas one request tells where they lie: a controller refuses a request that is too large
 as a whole.
 """
@@ -106,7 +106,7 @@ class BrokerLifecycle:
         self._live = context.live
         self._failed = failed
         self._assignments = context.partitions.moving.assignments
-        self._told_cordoned: tuple[str, ...] = ()
+        self._reported_cordoned: tuple[str, ...] = ()
         self._agenda = agenda
         self._effects = effects
         self._trace = trace
@@ -307,7 +307,7 @@ class BrokerLifecycle:
         return self.is_ready and bool(
             self._failed
             or self._assignments
-            or self._told_cordoned is not self._live.settings.cordoned_log_dirs
+            or self._reported_cordoned is not self._live.settings.cordoned_log_dirs
         )
 
     def report_failures(self, now: Instant) -> None:
@@ -315,11 +315,11 @@ class BrokerLifecycle:
         that it moves leaderships away and places no replica there.
         """
         if self._assignments:
-            told = tuple(islice(self._assignments.values(), TOLD_AT_ONCE_MAX))
-            for one in told:
+            reported = tuple(islice(self._assignments.values(), REPORTED_AT_ONCE_MAX))
+            for one in reported:
                 del self._assignments[one.topic_id, one.partition]
-            self._tell_assigned(told, now)
-        if self._told_cordoned is not self._live.settings.cordoned_log_dirs:
+            self._tell_assigned(reported, now)
+        if self._reported_cordoned is not self._live.settings.cordoned_log_dirs:
             self._tell_cordoned(now)
         if self._failed:
             failed, self._failed[:] = tuple(self._failed), []
@@ -344,14 +344,14 @@ class BrokerLifecycle:
         heartbeat = self._heartbeat(now, offline_log_dirs=list(failed))
         self._context.propose(heartbeat, BrokerHeartbeatResponse, answered, now)
 
-    def _tell_assigned(self, told: tuple[Assignment, ...], now: Instant) -> None:
+    def _tell_assigned(self, reported: tuple[Assignment, ...], now: Instant) -> None:
         self._context.propose(
-            self._assigning(told), AssignReplicasToDirsResponse, partial(self._assigned, told), now
+            self._assigning(reported), AssignReplicasToDirsResponse, partial(self._assigned, reported), now
         )
 
-    def _assigning(self, told: tuple[Assignment, ...]) -> AssignReplicasToDirsRequest:
+    def _assigning(self, reported: tuple[Assignment, ...]) -> AssignReplicasToDirsRequest:
         directories: dict[Uuid, dict[Uuid, AssignReplicasToDirsRequestTopicData]] = {}
-        for one in told:
+        for one in reported:
             topics = directories.setdefault(one.directory_id, {})
             topic = topics.setdefault(one.topic_id, AssignReplicasToDirsRequestTopicData(one.topic_id, []))
             topic.partitions.append(AssignReplicasToDirsRequestPartitionData(one.partition))
@@ -365,10 +365,10 @@ class BrokerLifecycle:
         )
 
     def _assigned(
-        self, told: tuple[Assignment, ...], reply: AssignReplicasToDirsResponse, now: Instant
+        self, reported: tuple[Assignment, ...], reply: AssignReplicasToDirsResponse, now: Instant
     ) -> None:
         if reply.error_code == ErrorCode.REQUEST_TIMED_OUT:
-            self._ask_later(partial(self._tell_assigned, told), now)
+            self._ask_later(partial(self._tell_assigned, reported), now)
             return
         refused = frozenset(
             (Uuid(topic.topic_id), part.partition_index)
@@ -378,8 +378,8 @@ class BrokerLifecycle:
             if part.error_code
         )
         if reply.error_code:
-            refused = frozenset((one.topic_id, one.partition) for one in told)
-        self._context.partitions.moving.assigned(told, refused, now)
+            refused = frozenset((one.topic_id, one.partition) for one in reported)
+        self._context.partitions.moving.assigned(reported, refused, now)
 
     def _is_stalled(self, now: Instant) -> bool:
         """Whether a sync hangs, of a data directory or of the metadata log, without which this broker learns
@@ -395,7 +395,7 @@ class BrokerLifecycle:
     ) -> BrokerHeartbeatRequest:
         cordoned = None
         if tells_cordoned:
-            self._told_cordoned = self._context.settings.cordoned_log_dirs
+            self._reported_cordoned = self._context.settings.cordoned_log_dirs
             cordoned = [
                 Uuid(one.log_dir.directory_id)
                 for one in self._context.partitions.directories

@@ -178,20 +178,20 @@ class ControllerLink:
         command.again_us = Micros(now.mono_us + pause_us)
         self.deadline_us = earlier(self.deadline_us, command.again_us)
 
-    def _answered(self, command: _Command, attempt: int, told: Message | Loss, now: Instant) -> None:
+    def _answered(self, command: _Command, attempt: int, answer: Message | Loss, now: Instant) -> None:
         """The reply to an attempt. That of a former attempt counts too, if it is a decision."""
         if command not in self._commands:
             return
-        if told is Loss.UNSUPPORTED:
+        if answer is Loss.UNSUPPORTED:
             text = "The active controller does not support this request."
             self._refuse(command, ErrorCode.UNSUPPORTED_VERSION, text, now)
-        elif isinstance(told, EnvelopeResponse) and told.error_code not in _OPEN:
-            code = code_of(told.error_code)
+        elif isinstance(answer, EnvelopeResponse) and answer.error_code not in _OPEN:
+            code = code_of(answer.error_code)
             self._trace("envelope-refused", command=type(command.message).__name__, error=code.name)
             is_version = code is ErrorCode.UNSUPPORTED_VERSION
             shown = code if is_version else ErrorCode.UNKNOWN_SERVER_ERROR
             self._refuse(command, shown, "The active controller refused to decide.", now)
-        elif isinstance(told, Message) and (reply := _decision_in(told, command)) is not None:
+        elif isinstance(answer, Message) and (reply := _decision_in(answer, command)) is not None:
             self._finish(command, reply, now)
         elif attempt == command.attempts:
             self._ask_later(command, now)
@@ -226,17 +226,17 @@ class ControllerLink:
 _OPEN: Final = (ErrorCode.NONE, ErrorCode.NOT_CONTROLLER)
 
 
-def _decision_in(told: Message, command: _Command) -> Message | None:
+def _decision_in(answer: Message, command: _Command) -> Message | None:
     """The controller's reply to the command; None if that node is not active, or its bytes are no reply."""
-    if isinstance(told, EnvelopeResponse):
-        if told.response_data is None:
+    if isinstance(answer, EnvelopeResponse):
+        if answer.response_data is None:
             return None
         try:
             reply = reply_class(api_of(type(command.message)))
-            told = decode_reply(reply, command.version, told.response_data)[1]
+            answer = decode_reply(reply, command.version, answer.response_data)[1]
         except DecodeError:
             return None
-    return None if says_not_controller(told) else told
+    return None if says_not_controller(answer) else answer
 
 
 def _principal(caller: Call) -> bytes:

@@ -172,8 +172,8 @@ class Quorum:
         room on a full disk do not count.
         """
         is_settled = self.raft.retry_at_us is not None or self._active is None or self._active.is_quiet
-        is_told = self._resigning_until_us is None
-        return self.raft.is_quiet and self._snapshots.is_quiet and is_settled and is_told
+        is_resignation_known = self._resigning_until_us is None
+        return self.raft.is_quiet and self._snapshots.is_quiet and is_settled and is_resignation_known
 
     @property
     def is_alone(self) -> bool:

@@ -63,9 +63,9 @@ class RaftLinks:
     ) -> None:
         """Connect to a broker; `then` takes None if a process answers there, else the loss."""
 
-        def probed(told: Message | Loss, now: Instant) -> None:
+        def probed(answer: Message | Loss, now: Instant) -> None:
             self._links.close(address, PROBE)  # the next probe is to be another connection
-            then(told if isinstance(told, Loss) else None, now)
+            then(answer if isinstance(answer, Loss) else None, now)
             self._quorum.turned(now)
 
         request = ApiVersionsRequest(client_software_name="sparklog", client_software_version="probe")
@@ -77,21 +77,21 @@ class RaftLinks:
         purpose: Purpose,
         correlation: int,
         request: Message,
-        told: Message | Loss,
+        answer: Message | Loss,
         now: Instant,
     ) -> None:
         sent = self._sent[peer, purpose]
         if correlation not in sent:
             return  # the link was lost, which the node knows
-        if told is Loss.UNSUPPORTED and isinstance(request, VoteRequest):
+        if answer is Loss.UNSUPPORTED and isinstance(request, VoteRequest):
             # A voter of an old release knows no pre-vote, which is no reason to lose its link.
-            told = VoteResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
-        if isinstance(told, Loss):
+            answer = VoteResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+        if isinstance(answer, Loss):
             sent.clear()
-            self._quorum.raft.lost(peer, purpose, told, now)
+            self._quorum.raft.lost(peer, purpose, answer, now)
         else:
             del sent[correlation]
-            self._quorum.raft.replied(correlation, told, now)
+            self._quorum.raft.replied(correlation, answer, now)
         self._quorum.turned(now)
 
 

@@ -98,7 +98,7 @@ class SinkResolver:
         self._ends: dict[int, int] = {}
         self._begun: Micros | None = None  # of the present round
         self._read_since = Micros(-1)  # the start of the last complete round
-        self._is_topic_told = False
+        self._is_topic_known = False
         self._asking: dict[NodeId, ResolverRequest] = {}
         self._metadata: ResolverRequest | None = None
         self._not_before = Micros(0)
@@ -181,7 +181,7 @@ class SinkResolver:
             if request is not None:
                 self._metadata = ResolverRequest(None, request)
                 return [self._metadata]
-        if not self._is_topic_told:
+        if not self._is_topic_known:
             return []
         asks = []
         for node, partitions in self._by_leader().items():
@@ -207,7 +207,7 @@ class SinkResolver:
         if ask is self._metadata and isinstance(message, MetadataResponse):
             self._metadata = None
             self.cluster.replied(message, now)
-            self._topic_told()
+            self._topic_described()
             return
         if ask.node is None or self._asking.get(ask.node) is not ask:
             return
@@ -216,9 +216,9 @@ class SinkResolver:
             return
         try:
             if isinstance(message, ListOffsetsResponse):
-                self._ends_told(message, now)
+                self._ends_listed(message, now)
             elif isinstance(message, FetchResponse):
-                self._records_told(message, now)
+                self._records_fetched(message, now)
         except (SparklogError, DecodeError) as error:
             self._trace("decisions-unread", topic=TOPIC, reason=str(error), remedy="see sparklog inspect")
             self._begun = None
@@ -238,17 +238,17 @@ class SinkResolver:
 
     def _begin(self, now: Micros) -> None:
         self._begun = now
-        self._is_topic_told = False
+        self._is_topic_known = False
         self._ends.clear()
         self._asking.clear()
         self.cluster.want([TOPIC])
         self.cluster.refresh_soon()
 
-    def _topic_told(self) -> None:
+    def _topic_described(self) -> None:
         if self._begun is None:
             return
         if TOPIC in self.cluster.topics:
-            self._is_topic_told = True
+            self._is_topic_known = True
         elif self.cluster.errors.get(TOPIC) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             self._decisions = dict.fromkeys(self._decisions)
             self._decisions_bytes = 0
@@ -303,34 +303,34 @@ class SinkResolver:
         )
         return ResolverRequest(node, request, version_max=None if any(topic_id) else _VERSION_BY_NAME)
 
-    def _ends_told(self, reply: ListOffsetsResponse, now: Micros) -> None:
+    def _ends_listed(self, reply: ListOffsetsResponse, now: Micros) -> None:
         for topic in reply.topics:
-            for told in topic.partitions:
-                if told.error_code:
+            for data in topic.partitions:
+                if data.error_code:
                     self._try_again(now)
                 else:
-                    self._ends[told.partition_index] = told.offset
-                    if self._positions.get(told.partition_index, 0) > told.offset:
-                        self._positions[told.partition_index] = 0  # the topic was created again
+                    self._ends[data.partition_index] = data.offset
+                    if self._positions.get(data.partition_index, 0) > data.offset:
+                        self._positions[data.partition_index] = 0  # the topic was created again
 
-    def _records_told(self, reply: FetchResponse, now: Micros) -> None:
+    def _records_fetched(self, reply: FetchResponse, now: Micros) -> None:
         if reply.error_code:
             self._try_again(now)
         for topic in reply.responses:
-            for told in topic.partitions:
-                if told.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                    self._positions[told.partition_index] = max(0, told.log_start_offset)
-                elif told.error_code:
+            for data in topic.partitions:
+                if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                    self._positions[data.partition_index] = max(0, data.log_start_offset)
+                elif data.error_code:
                     self._try_again(now)
-                elif isinstance(told.records, memoryview) and len(told.records):
-                    self._take(told, told.records)
+                elif isinstance(data.records, memoryview) and len(data.records):
+                    self._take(data, data.records)
 
-    def _take(self, told: PartitionData, records: memoryview) -> None:
+    def _take(self, data: PartitionData, records: memoryview) -> None:
         """Keep the decisions of requested sinks among these records."""
-        partition, position = told.partition_index, self._positions.get(told.partition_index, 0)
+        partition, position = data.partition_index, self._positions.get(data.partition_index, 0)
         headers, _ = whole_batches(records, check_crcs=True)
         at = TopicPartition(TOPIC, partition)
-        for view in without_aborted(at, records, headers, Aborted(told.aborted_transactions or [])):
+        for view in without_aborted(at, records, headers, Aborted(data.aborted_transactions or [])):
             for record in decode_records(view, position):
                 key = parse_key(record.key)
                 if key is not None and key[1] is About.DECISION and key[0] in self._decisions:

@@ -211,9 +211,9 @@ class TransactionCoordinator:
             self._writing[one.transactional_id] = identity
             self._begin(one, image, now)
         while self._pieces and self._room > 0:
-            piece, told = self._pieces.popleft()
+            piece, writing = self._pieces.popleft()
             self._room -= len(piece.partitions)
-            self.write(piece, told.coordinator_epoch, told.written, now)
+            self.write(piece, writing.coordinator_epoch, writing.written, now)
         self.has_more_due = bool(self._pieces or self._unjudged)
 
     def resume(self) -> None:
@@ -239,8 +239,8 @@ class TransactionCoordinator:
             done([], [], now)
             return
         pieces = [there[first : first + _MARKERS_AT_ONCE] for first in range(0, len(there), _MARKERS_AT_ONCE)]
-        told = _Writing(len(pieces), self.shards.leader_epoch(due.transactional_id), done)
-        self._pieces.extend((msgspec.structs.replace(due, partitions=piece), told) for piece in pieces)
+        writing = _Writing(len(pieces), self.shards.leader_epoch(due.transactional_id), done)
+        self._pieces.extend((msgspec.structs.replace(due, partitions=piece), writing) for piece in pieces)
 
 
 class _Writing:

@@ -197,16 +197,16 @@ def _markers_of(batch: Sequence[_Marking]) -> WriteTxnMarkersRequest:
 
 
 def _marked(batch: Sequence[_Marking], answer: Message | Loss, now: Instant) -> None:
-    told: dict[int, dict[TopicPartition, ErrorCode]] = {}
+    codes_by_producer: dict[int, dict[TopicPartition, ErrorCode]] = {}
     if isinstance(answer, WriteTxnMarkersResponse):
         for result in answer.markers:
-            told[result.producer_id] = {
+            codes_by_producer[result.producer_id] = {
                 TopicPartition(topic.name, part.partition_index): code_of(part.error_code)
                 for topic in result.topics
                 for part in topic.partitions
             }
     for one in batch:
-        codes = told.get(one.marker.producer_id, {})
+        codes = codes_by_producer.get(one.marker.producer_id, {})
         # A partition that the response does not name is tried again, as one whose leader has moved.
         outcomes = _of_all(one.marker, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         one.done({at: codes.get(at, code) for at, code in outcomes.items()}, now)

@@ -99,7 +99,9 @@ class TransactionVerification:
         """The coordinator's error code for each partition."""
         assert isinstance(reply, AddPartitionsToTxnResponse)
         self._codes = {
-            TopicPartition(topic.name, part.partition_index): self._told(code_of(part.partition_error_code))
+            TopicPartition(topic.name, part.partition_index): self._translated(
+                code_of(part.partition_error_code)
+            )
             for result in reply.results_by_transaction
             for topic in result.topic_results
             for part in topic.results_by_partition
@@ -108,10 +110,10 @@ class TransactionVerification:
 
     def refused(self, code: ErrorCode) -> None:
         """There is no coordinator to ask, or it resigned."""
-        self._codes = dict.fromkeys(self._asking.partitions, self._told(code))
+        self._codes = dict.fromkeys(self._asking.partitions, self._translated(code))
         self._context.woken[self] = None
 
-    def _told(self, code: ErrorCode) -> ErrorCode:
+    def _translated(self, code: ErrorCode) -> ErrorCode:
         """The error code that a producer of this version expects."""
         if code is ErrorCode.PRODUCER_FENCED:
             return ErrorCode.INVALID_PRODUCER_EPOCH

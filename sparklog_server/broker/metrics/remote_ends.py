@@ -88,10 +88,10 @@ class RemoteEnds:
         )
         self._asked[leader] = None
         self._context.links.ask(
-            address, LAG, request, partial(self._told, leader), now, timeout_us=_TIMEOUT_US
+            address, LAG, request, partial(self._replied, leader), now, timeout_us=_TIMEOUT_US
         )
 
-    def _told(self, leader: NodeId, answer: Message | Loss, now: Instant) -> None:
+    def _replied(self, leader: NodeId, answer: Message | Loss, now: Instant) -> None:
         del self._asked[leader]
         if not isinstance(answer, ListOffsetsResponse):
             return  # what is known counts on

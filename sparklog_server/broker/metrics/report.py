@@ -49,17 +49,17 @@ class BrokerReport:
         if sessions.observers.times is not None and sessions.observers.errors is not None:
             self._requests = RequestReport(sessions.observers.times, sessions.observers.errors)
 
-    def told(self, text: Text, idle: float, now: Instant) -> Iterator[str]:
+    def render(self, text: Text, idle: float, now: Instant) -> Iterator[str]:
         """Every metric of the broker. `idle` is the part of the time that the loop waits."""
         context, shown = self._context, Shown(self._hidden)
         yield from shown.collect(context)
         yield from traffic_report(text, context, shown)
         yield from replica_report(text, context, shown)
-        yield from self._cluster.told(text)
+        yield from self._cluster.render(text)
         yield from self._cluster.quorum(text, idle, now)
         yield from self._memory(text)
         if self._requests is not None:
-            yield from self._requests.told(text, now)
+            yield from self._requests.render(text, now)
         if (spans := self._sessions.observers.spans) is not None:
             yield text.several(metrics.SPANS, [((result,), count) for result, count in spans.counts.items()])
         if (telemetry := context.known_client_telemetry) is not None:

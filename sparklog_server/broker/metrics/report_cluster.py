@@ -41,7 +41,7 @@ class ClusterReport:
         self._appended = Rate()
         self.leaderless: list[str] = []
 
-    def told(self, text: Text) -> Iterator[str]:
+    def render(self, text: Text) -> Iterator[str]:
         """What the controller and every broker know of the cluster."""
         context, image = self._context, self._context.image
         log = context.quorum.log

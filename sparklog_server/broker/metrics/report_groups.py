@@ -24,7 +24,7 @@ def group_report(text: Text, context: Context, ends: RemoteEnds) -> Iterator[str
     """The groups of the loaded shards. Groups beyond the bound are summed."""
     report = _Groups(context, ends)
     yield from report.collect()
-    yield from report.told(text)
+    yield from report.render(text)
 
 
 class _Groups:
@@ -95,7 +95,7 @@ class _Groups:
                 self._hidden_offset += offset
                 self._hidden_lag += lag
 
-    def told(self, text: Text) -> Iterator[str]:
+    def render(self, text: Text) -> Iterator[str]:
         yield text.one(metrics.GROUPS, sum(self._states.values()))
         yield text.one(metrics.GROUP_OFFSETS, self._offsets)
         for state, metric in metrics.GROUPS_BY_STATE.items():

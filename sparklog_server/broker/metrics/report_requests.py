@@ -26,7 +26,7 @@ class RequestReport:
         self._errors = errors
         self._windows: dict[tuple[str, str], Window] = {}
 
-    def told(self, text: Text, now: Instant) -> Iterator[str]:
+    def render(self, text: Text, now: Instant) -> Iterator[str]:
         """The counts, then each part of the time, then the histograms."""
         counted = [(times, _name_of(times)) for times in list(self._times.by_key.values())]
         yield text.several(

@@ -153,8 +153,8 @@ def registration(
         log_dir.previous_broker_epoch != previous_epoch for log_dir in log_dirs
     ):
         previous_epoch = -1
-    is_told = bool(unanswered) and all(one.unanswered_incarnation == unanswered for one in log_dirs)
-    if is_told and previous_epoch >= 0:
+    is_answered = bool(unanswered) and all(one.unanswered_incarnation == unanswered for one in log_dirs)
+    if is_answered and previous_epoch >= 0:
         incarnation_id = decode_uuid(unanswered)
     return BrokerRegistrationRequest(
         broker_id=settings.node_id,
@@ -321,13 +321,13 @@ class FoundFiles:
         """
         content = self._disk.read(f"{self._path}/{at}/{EPOCH_FILE}")
         try:
-            held = LeaderEpochCache() if content is None else LeaderEpochCache.parse(content)
+            stored = LeaderEpochCache() if content is None else LeaderEpochCache.parse(content)
         except CheckpointCorrupt:
             return False
         recovery_point = self._offsets.get(RECOVERY_POINT_FILE, {}).get(at, 0)
         due = log.log_end_offset if self._was_clean else min(recovery_point, log.log_end_offset)
-        held.truncate_start(log.log_start_offset)
-        return [entry for entry in held.entries if entry[1] < due] == [
+        stored.truncate_start(log.log_start_offset)
+        return [entry for entry in stored.entries if entry[1] < due] == [
             entry for entry in log.epochs.entries if entry[1] < due
         ]
 

@@ -399,25 +399,25 @@ class ClassicGroup:
         """
         timestamp = value.current_state_timestamp
         group = cls(group_id, None if timestamp == -1 else Millis(timestamp))
-        for told in value.members:
-            if told.member_id in group.members or told.group_instance_id in group.static_members:
+        for stored in value.members:
+            if stored.member_id in group.members or stored.group_instance_id in group.static_members:
                 raise DecodeError(
-                    f"group {group_id!r} is recorded with member {told.member_id!r} "
-                    f"({told.group_instance_id!r}) twice"
+                    f"group {group_id!r} is recorded with member {stored.member_id!r} "
+                    f"({stored.group_instance_id!r}) twice"
                 )
             member = ClassicMember(
-                told.member_id,
-                told.group_instance_id,
-                client_id=told.client_id,
-                client_host=told.client_host,
+                stored.member_id,
+                stored.group_instance_id,
+                client_id=stored.client_id,
+                client_host=stored.client_host,
                 # Version 0 of the record has no rebalance timeout: the session timeout takes its place.
-                rebalance_timeout_ms=told.session_timeout
-                if told.rebalance_timeout == -1
-                else told.rebalance_timeout,
-                session_timeout_ms=told.session_timeout,
-                protocols={value.protocol or "": told.subscription},
-                session=Timer(Deadline(Due.SESSION, group_id, told.member_id)),
-                assignment=told.assignment,
+                rebalance_timeout_ms=stored.session_timeout
+                if stored.rebalance_timeout == -1
+                else stored.rebalance_timeout,
+                session_timeout_ms=stored.session_timeout,
+                protocols={value.protocol or "": stored.subscription},
+                session=Timer(Deadline(Due.SESSION, group_id, stored.member_id)),
+                assignment=stored.assignment,
             )
             group.add(member, value.protocol_type)
         group.state = State.STABLE if value.members else State.EMPTY
@@ -437,6 +437,6 @@ class ClassicGroup:
             or not value.members
         ):
             return
-        for told in value.members:
-            self.members[told.member_id].assignment = told.assignment
+        for stored in value.members:
+            self.members[stored.member_id].assignment = stored.assignment
         self.move_to(State.STABLE, Millis(value.current_state_timestamp))

@@ -47,8 +47,8 @@ class Joining:
 
     def refuse(self, code: ErrorCode, member_id: str | None = None) -> None:
         """Answer with `code`, and with the member id of the request unless another is given."""
-        told = self.request.member_id if member_id is None else member_id
-        self.draft.answers.append(Answer(self.token, refused_join(told, code)))
+        named = self.request.member_id if member_id is None else member_id
+        self.draft.answers.append(Answer(self.token, refused_join(named, code)))
 
     @property
     def rebalance_timeout_ms(self) -> int:

@@ -213,7 +213,7 @@ def downgraded(
     try:
         for member in staying:
             one = classic.members[member.member_id]
-            one.assignment = encode_assignment(member.held(), one.protocols[classic.protocol], image)
+            one.assignment = encode_assignment(member.owned(), one.protocols[classic.protocol], image)
     except DecodeError:
         return None
     return classic
@@ -243,12 +243,12 @@ def _as_classic(group_id: str, member: ModernMember, said: ClassicMemberMetadata
 def by_id(topics: Iterable[TopicPartitions], image: MetadataImage) -> dict[Uuid, set[int]]:
     """The existing partitions of topics given by name."""
     found: dict[Uuid, set[int]] = {}
-    for told in topics:
-        topic = image.topics_by_name.get(told.topic)
+    for named in topics:
+        topic = image.topics_by_name.get(named.topic)
         if topic is not None:
             count = len(topic.partitions)
             found.setdefault(topic.topic_id, set()).update(
-                index for index in told.partitions if 0 <= index < count
+                index for index in named.partitions if 0 <= index < count
             )
     return found
 
@@ -262,9 +262,9 @@ def encode_assignment(partitions: Assigned, subscription: bytes, image: Metadata
         for topic_id in partitions
         if topic_id in image.topics_by_id
     }
-    told = [
+    assigned = [
         TopicPartitions(name, sorted(partitions[topic_id]))
         for topic_id, name in sorted(names.items(), key=lambda item: item[1])
     ]
     version = min(version_of(subscription), ConsumerProtocolAssignment.versions.until)
-    return encode_prefixed(ConsumerProtocolAssignment(assigned_partitions=told), version)
+    return encode_prefixed(ConsumerProtocolAssignment(assigned_partitions=assigned), version)

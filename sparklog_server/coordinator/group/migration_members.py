@@ -123,7 +123,7 @@ class ClassicMembers:
         rebalance_timeout_ms = (
             request.session_timeout_ms if command.version == 0 else request.rebalance_timeout_ms
         )
-        after = _told(known, request, command, subscription, protocols, rebalance_timeout_ms)
+        after = _described(known, request, command, subscription, protocols, rebalance_timeout_ms)
         names_changed = change.put_member(before, known, after)
         patterns_changed = groups.settle_patterns(change, command, now)
         has_new_subscription = names_changed or patterns_changed
@@ -273,7 +273,7 @@ def _subscription(protocols: dict[str, bytes]) -> ConsumerProtocolSubscription:
         raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL) from None
 
 
-def _told(
+def _described(
     known: ModernMember,
     request: JoinGroupRequest,
     command: Command,

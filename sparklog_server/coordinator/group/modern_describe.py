@@ -54,13 +54,13 @@ def _member(group: ModernGroup, member: ModernMember, image: MetadataImage) -> M
         client_host=member.client_host,
         subscribed_topic_names=list(member.topics),
         subscribed_topic_regex=member.pattern,
-        assignment=_told(has, image),
-        target_assignment=_told(group.targets.get(member.member_id, NOTHING_ASSIGNED), image),
+        assignment=_assignment(has, image),
+        target_assignment=_assignment(group.targets.get(member.member_id, NOTHING_ASSIGNED), image),
         member_type=_CONSUMER_MEMBER if member.classic is None else _CLASSIC_MEMBER,
     )
 
 
-def _told(partitions: Mapping[Uuid, Iterable[int]], image: MetadataImage) -> Assignment:
+def _assignment(partitions: Mapping[Uuid, Iterable[int]], image: MetadataImage) -> Assignment:
     by_id = image.topics_by_id
     return Assignment(
         [

@@ -45,7 +45,7 @@ from .modern_member import (
     STATIC_LEAVE_EPOCH,
     MemberState,
     ModernMember,
-    told_assignment,
+    response_assignment,
     updated,
 )
 from .modern_patterns import Patterns
@@ -263,7 +263,7 @@ class ModernGroups:
             member_id=member_id,
             member_epoch=member.epoch,
             heartbeat_interval_ms=self._advised_ms(change, soft, now),
-            assignment=told_assignment(member.assigned) if tells else None,
+            assignment=response_assignment(member.assigned) if tells else None,
         )
         answers += self._dissolve(group.group_id, group, now)
         return records, reply

@@ -73,11 +73,11 @@ class ModernGroupKind:
 
     def _describe(self, request: ConsumerGroupDescribeRequest, token: Token) -> Decision:
         groups, default = self._groups, self._groups.settings.consumer_assignors[0]
-        told = [
+        descriptions = [
             described(group_id, groups.groups.get(group_id), groups.image, default)
             for group_id in request.group_ids
         ]
-        return Decision((), (Answer(token, ConsumerGroupDescribeResponse(groups=told)),))
+        return Decision((), (Answer(token, ConsumerGroupDescribeResponse(groups=descriptions)),))
 
     def image_changed(self, delta: MetadataDelta, now: Instant) -> list[Decision]:
         """Take over new metadata: groups whose topics changed begin a new epoch with their next heartbeat."""

@@ -84,7 +84,7 @@ class ModernMember(msgspec.Struct, frozen=True):
                 return partitions[partition]
         return None
 
-    def held(self) -> Assigned:
+    def owned(self) -> Assigned:
         """The assigned partitions and those still to be revoked."""
         if not self.revoking:
             return self.assigned
@@ -123,8 +123,8 @@ class ModernMember(msgspec.Struct, frozen=True):
             member_epoch=self.epoch,
             previous_member_epoch=self.previous_epoch,
             state=self.state,
-            assigned_partitions=_told(self.assigned),
-            partitions_pending_revocation=_told(self.revoking),
+            assigned_partitions=_recorded(self.assigned),
+            partitions_pending_revocation=_recorded(self.revoking),
         )
 
     def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> "ModernMember":
@@ -167,7 +167,7 @@ def names_of(names: list[str]) -> tuple[str, ...]:
     return tuple(sorted(set(names)))
 
 
-def _told(assigned: Assigned) -> list[CurrentTopicPartitions]:
+def _recorded(assigned: Assigned) -> list[CurrentTopicPartitions]:
     return [
         CurrentTopicPartitions(
             topic_id, sorted(partitions), [partitions[partition] for partition in sorted(partitions)]
@@ -176,12 +176,12 @@ def _told(assigned: Assigned) -> list[CurrentTopicPartitions]:
     ]
 
 
-def _read(told: list[CurrentTopicPartitions], epoch: int) -> Assigned:
+def _read(recorded: list[CurrentTopicPartitions], epoch: int) -> Assigned:
     """The assigned partitions with their epochs. Records of brokers before 4.3 have no epoch per partition:
     the member's epoch applies.
     """
     assigned = {}
-    for topic in told:
+    for topic in recorded:
         epochs = topic.assignment_epochs
         if epochs is None or len(epochs) != len(topic.partitions):
             epochs = [epoch] * len(topic.partitions)
@@ -189,7 +189,7 @@ def _read(told: list[CurrentTopicPartitions], epoch: int) -> Assigned:
     return assigned
 
 
-def told_assignment(assigned: Assigned) -> Assignment:
+def response_assignment(assigned: Assigned) -> Assignment:
     """The partitions that a member may consume, as the heartbeat response lists them."""
     return Assignment(
         [TopicPartitions(topic_id, sorted(assigned[topic_id])) for topic_id in sorted(assigned)]

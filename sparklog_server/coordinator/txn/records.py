@@ -122,31 +122,31 @@ def decode_record(key: bytes | memoryview, value: bytes | memoryview | None) -> 
     version = int.from_bytes(value[:2], "big")
     if len(value) < 2 or version > 1:
         raise DecodeError(f"unknown version {version} of a transaction's record", 0)
-    told = decode(TransactionLogValue, version, memoryview(value)[2:])
-    state = _STATES.get(told.transaction_status)
+    recorded = decode(TransactionLogValue, version, memoryview(value)[2:])
+    state = _STATES.get(recorded.transaction_status)
     if state is None:
-        raise DecodeError(f"unknown state {told.transaction_status} of a transaction", 0)
+        raise DecodeError(f"unknown state {recorded.transaction_status} of a transaction", 0)
     partitions = _NOWHERE
-    if told.transaction_partitions and state is not _EMPTY:
+    if recorded.transaction_partitions and state is not _EMPTY:
         partitions = frozenset(
             [
                 TopicPartition(one.topic, index)
-                for one in told.transaction_partitions
+                for one in recorded.transaction_partitions
                 for index in one.partition_ids
             ]
         )
     # In the order of the fields: a shard of a hundred thousand ids is loaded in half the time.
     transaction = Transaction(
-        told.producer_id,
-        told.producer_epoch,
-        told.transaction_timeout_ms,
-        told.transaction_last_update_timestamp_ms,
+        recorded.producer_id,
+        recorded.producer_epoch,
+        recorded.transaction_timeout_ms,
+        recorded.transaction_last_update_timestamp_ms,
         state,
         partitions,
-        told.transaction_start_timestamp_ms,
-        told.previous_producer_id,
-        told.next_producer_id,
-        told.client_transaction_version,
+        recorded.transaction_start_timestamp_ms,
+        recorded.previous_producer_id,
+        recorded.next_producer_id,
+        recorded.client_transaction_version,
     )
     return TransactionUpdate(transactional_id, transaction)
 

@@ -34,7 +34,7 @@ from .waits import Timeouts
 RESOLVED_PREFIX = "sl."
 """Ids whose outcome a resolver may know: those of the exactly-once sink."""
 _AT_ONCE_MAX = 100
-"""The most timeouts, retries or held requests that one turn decides."""
+"""The most timeouts, retries or pending requests that one turn decides."""
 _LOOKED_AT_ONCE_MAX = 2_000
 """The most ids that one turn checks for expiry, or resumes after a load: a tenth of a millisecond."""
 
@@ -122,10 +122,10 @@ class TxnShard:
                 return self._requests.add_offsets(request, command, token, now)
             case EndTxnRequest() as request:
                 return self._requests.end(request, command, token, now)
-            case MarkersWritten() as told:
-                return self._markers_written(told, now)
-            case Verdict() as told:
-                return self._verdict(told, now)
+            case MarkersWritten() as written:
+                return self._markers_written(written, now)
+            case Verdict() as verdict:
+                return self._verdict(verdict, now)
             case DescribeTransactionsRequest() as request:
                 found = described(request, self.transactions, self._transitions.completions)
                 return answered(token, found)
@@ -133,43 +133,49 @@ class TxnShard:
                 return answered(token, listed(request, self.transactions, now))
         raise AssertionError(f"no command of a transaction shard: {command.request}")
 
-    def _markers_written(self, told: MarkersWritten, now: Instant) -> Decision:
-        transactional_id = told.transactional_id
+    def _markers_written(self, written: MarkersWritten, now: Instant) -> Decision:
+        transactional_id = written.transactional_id
         transaction, completing = (
             self.transactions.get(transactional_id),
             self._transitions.completions.of(transactional_id),
         )
         if transaction is None or completing is None:
             return NOTHING
-        if (transaction.producer_id, transaction.producer_epoch) != (told.producer_id, told.producer_epoch):
+        if (transaction.producer_id, transaction.producer_epoch) != (
+            written.producer_id,
+            written.producer_epoch,
+        ):
             return NOTHING
-        for partition in told.done:
+        for partition in written.done:
             completing.missing.pop(partition, None)
         if completing.missing:
             # Also if none has failed: markers requested before the last load cover fewer partitions.
             self._transitions.completions.try_again(completing, now)
-            if told.again:
+            if written.again:
                 self._trace(
                     "markers-failed",
                     id=transactional_id,
                     partitions=len(completing.missing),
-                    first=str(told.again[0]),
+                    first=str(written.again[0]),
                 )
             return NOTHING
         return self._transitions.markers_or_complete(transactional_id, transaction, now)
 
-    def _verdict(self, told: Verdict, now: Instant) -> Decision:
-        transactional_id = told.transactional_id
+    def _verdict(self, verdict: Verdict, now: Instant) -> Decision:
+        transactional_id = verdict.transactional_id
         transaction = self.transactions.get(transactional_id)
         if transaction is None or transaction.state is not State.ONGOING:
             return NOTHING
-        if (transaction.producer_id, transaction.producer_epoch) != (told.producer_id, told.producer_epoch):
+        if (transaction.producer_id, transaction.producer_epoch) != (
+            verdict.producer_id,
+            verdict.producer_epoch,
+        ):
             return NOTHING
         if not self._transitions.running.has(transactional_id):
             return NOTHING  # the shard was loaded anew since, and asks again after the timeout
-        if told.answer is Said.COMMIT:
+        if verdict.answer is Said.COMMIT:
             return self._transitions.roll_forward(transactional_id, transaction, now)
-        if told.answer is Said.ASK_AGAIN:
+        if verdict.answer is Said.ASK_AGAIN:
             if not self._transitions.running.is_given_up(transactional_id, now):
                 return NOTHING
             open_ms = max(now.wall_ms - transaction.start_ms, 0)
@@ -183,7 +189,7 @@ class TxnShard:
             )
         return self._transitions.abort(transactional_id, transaction, now)
 
-    # -- the image, time, and held requests
+    # -- the image, time, and pending requests
 
     def image_changed(self, delta: MetadataDelta, now: Instant) -> list[Decision]:
         self._transitions.server_version = delta.after.features.get(TRANSACTION_VERSION, 0)
@@ -193,12 +199,12 @@ class TxnShard:
         if self._resumed_next is not None:
             return self._resume(self._resumed_next, now)  # alone: a search must see every decision replayed
         decisions = [
-            self.decide(held.command, held.token, now)
-            for held in self._transitions.completions.take_released(_AT_ONCE_MAX)
+            self.decide(pending.command, pending.token, now)
+            for pending in self._transitions.completions.take_released(_AT_ONCE_MAX)
         ]
         decisions += [
-            self._requests.refuse_held(held.command, held.token)
-            for held in self._transitions.completions.take_overdue(now)
+            self._requests.refuse_pending(pending.command, pending.token)
+            for pending in self._transitions.completions.take_overdue(now)
         ]
         for _ in range(_AT_ONCE_MAX):
             due = self._transitions.completions.due_again(now)

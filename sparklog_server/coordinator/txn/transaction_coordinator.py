@@ -25,7 +25,7 @@ from .events import AddOffsets
 from .states import BUMPING, NO_EPOCH, State, Transaction, completed
 from .transaction_config import TransactionConfig
 from .transitions import Transitions
-from .waits import Held
+from .waits import PendingRequest
 
 _LATEST_CLIENT = 2
 _BROKERS_SINCE = 4
@@ -55,8 +55,8 @@ class TransactionRequests:
         completing = self._transitions.completions.of(transactional_id)
         if completing is None or refused.code is not ErrorCode.CONCURRENT_TRANSACTIONS:
             return False
-        held = Held(transactional_id, command, token)
-        return self._transitions.completions.hold(completing, held, now)
+        pending = PendingRequest(transactional_id, command, token)
+        return self._transitions.completions.hold(completing, pending, now)
 
     def init(self, request: InitProducerIdRequest, command: Command, token: Token, now: Instant) -> Decision:
         """Give a transactional id its producer id and epoch; fences an open transaction."""
@@ -169,11 +169,11 @@ class TransactionRequests:
             return answered(token, EndTxnResponse(error_code=refused.code))
         if after is None:
             assert before is not None
-            return answered(token, _end_told(before, client_version))
-        reply = _end_told(completed(after, now.wall_ms), client_version)
+            return answered(token, _end_response(before, client_version))
+        reply = _end_response(completed(after, now.wall_ms), client_version)
         return self._transitions.moved(request.transactional_id, after, now, Answer(token, reply))
 
-    def refuse_held(self, command: Command, token: Token) -> Decision:
+    def refuse_pending(self, command: Command, token: Token) -> Decision:
         """Refuse a request that was held for too long."""
         request, code = command.request, ErrorCode.CONCURRENT_TRANSACTIONS
         if isinstance(request, InitProducerIdRequest):
@@ -193,7 +193,7 @@ def _init_refused(code: ErrorCode) -> InitProducerIdResponse:
     return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
 
 
-def _end_told(transaction: Transaction, client_version: int) -> EndTxnResponse:
+def _end_response(transaction: Transaction, client_version: int) -> EndTxnResponse:
     """The answer to EndTxn; from transaction version 2 on, with the producer id and epoch to use next."""
     if client_version < BUMPING:
         return EndTxnResponse()

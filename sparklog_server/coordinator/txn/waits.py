@@ -1,4 +1,4 @@
-"""The soft state of the transactions of a shard: timeouts, missing markers and held requests.
+"""The soft state of the transactions of a shard: timeouts, missing markers and pending requests.
 
 Ongoing    its timeout on the monotonic clock, checked every `abort_interval_ms`
 Prepare*   the partitions without a marker, retried with an exponential back-off
@@ -18,10 +18,10 @@ _RETRY_MIN_MS = 50
 _RETRY_MAX_MS = 10_000
 _HOLD_MS = 1_000
 """How long a request is held: the back-off of a client is longer than the markers take."""
-_HELD_PER_ID_MAX = 4
+_PENDING_PER_ID_MAX = 4
 
 
-class Held(NamedTuple):
+class PendingRequest(NamedTuple):
     """A request that is held until the transaction before it is complete."""
 
     transactional_id: str
@@ -32,13 +32,13 @@ class Held(NamedTuple):
 class Completing:
     """An ending transaction: `missing` has the partitions without a marker, `attempts` counts the retries."""
 
-    __slots__ = ("attempts", "end", "held", "hold_timer", "missing", "retry_timer")
+    __slots__ = ("attempts", "end", "hold_timer", "missing", "pending", "retry_timer")
 
     def __init__(self, transactional_id: str, partitions: Iterable[TopicPartition]) -> None:
         self.missing = dict.fromkeys(sorted(partitions))
         self.end = End()
         self.attempts = 0
-        self.held: list[Held] = []
+        self.pending: list[PendingRequest] = []
         self.retry_timer = Timer(transactional_id)
         self.hold_timer = Timer(transactional_id)
 
@@ -48,10 +48,10 @@ class Completions:
 
     def __init__(self) -> None:
         self._by_id: dict[str, Completing] = {}
-        self._holding: dict[str, Completing] = {}  # those with held requests
+        self._holding: dict[str, Completing] = {}  # those with pending requests
         self._retries: Timers[str] = Timers()
         self._holds: Timers[str] = Timers()
-        self._released: list[Held] = []
+        self._released: list[PendingRequest] = []
 
     def begin(self, transactional_id: str, partitions: Iterable[TopicPartition]) -> None:
         """Begin to complete a transaction: its markers are due."""
@@ -62,13 +62,13 @@ class Completions:
         return self._by_id.get(transactional_id)
 
     def end(self, transactional_id: str) -> None:
-        """Every partition has its marker: release the held requests for the next turn."""
+        """Every partition has its marker: release the pending requests for the next turn."""
         completing = self._by_id.pop(transactional_id)
         completing.end.is_over = True
         self._retries.cancel(completing.retry_timer)
         self._holds.cancel(completing.hold_timer)
         self._holding.pop(transactional_id, None)
-        self._released += completing.held
+        self._released += completing.pending
 
     def try_again(self, completing: Completing, now: Instant) -> None:
         """Retry the failed markers after a back-off."""
@@ -76,12 +76,12 @@ class Completions:
         completing.attempts += 1
         self._retries.arm(completing.retry_timer, Micros(now.mono_us + pause_ms * 1000))
 
-    def hold(self, completing: Completing, held: Held, now: Instant) -> bool:
+    def hold(self, completing: Completing, pending: PendingRequest, now: Instant) -> bool:
         """Hold a request until the transaction is complete; False if too many are held."""
-        if len(completing.held) >= _HELD_PER_ID_MAX:
+        if len(completing.pending) >= _PENDING_PER_ID_MAX:
             return False
-        completing.held.append(held)
-        self._holding[held.transactional_id] = completing
+        completing.pending.append(pending)
+        self._holding[pending.transactional_id] = completing
         if completing.hold_timer.deadline is None:
             self._holds.arm(completing.hold_timer, Micros(now.mono_us + _HOLD_MS * 1000))
         return True
@@ -91,33 +91,33 @@ class Completions:
         transactional_id = self._retries.pop(now.mono_us)
         return None if transactional_id is None else (transactional_id, self._by_id[transactional_id])
 
-    def take_released(self, count: int) -> list[Held]:
+    def take_released(self, count: int) -> list[PendingRequest]:
         """Up to `count` released requests, one for each id, because each changes the transaction."""
-        taken: dict[str, Held] = {}
+        taken: dict[str, PendingRequest] = {}
         left = []
-        for held in self._released:
-            if held.transactional_id in taken or len(taken) == count:
-                left.append(held)
+        for pending in self._released:
+            if pending.transactional_id in taken or len(taken) == count:
+                left.append(pending)
             else:
-                taken[held.transactional_id] = held
+                taken[pending.transactional_id] = pending
         self._released = left
         return list(taken.values())
 
-    def take_overdue(self, now: Instant) -> list[Held]:
+    def take_overdue(self, now: Instant) -> list[PendingRequest]:
         """The requests that have been held for too long."""
-        overdue: list[Held] = []
+        overdue: list[PendingRequest] = []
         while (transactional_id := self._holds.pop(now.mono_us)) is not None:
             completing = self._holding.pop(transactional_id, None)
             if completing is not None:
-                overdue += completing.held
-                completing.held = []
+                overdue += completing.pending
+                completing.pending = []
         return overdue
 
     def abandoned(self, token: Token) -> None:
-        """Drop the held request of `token`."""
-        self._released = [held for held in self._released if held.token is not token]
+        """Drop the pending request of `token`."""
+        self._released = [pending for pending in self._released if pending.token is not token]
         for completing in self._holding.values():
-            completing.held = [held for held in completing.held if held.token is not token]
+            completing.pending = [pending for pending in completing.pending if pending.token is not token]
 
     def withdraw(self) -> None:
         """Let no marker be written whose writing has not begun."""
@@ -125,12 +125,14 @@ class Completions:
             completing.end.is_over = True
 
     def waiting(self) -> list[Token]:
-        """The tokens of all held requests; their order has no meaning."""
-        held = [*self._released, *(one for completing in self._holding.values() for one in completing.held)]
-        return [one.token for one in held]
+        """The tokens of all pending requests; their order has no meaning."""
+        pending = [*self._released]
+        for completing in self._holding.values():
+            pending += completing.pending
+        return [one.token for one in pending]
 
     def deadline(self) -> Micros | None:
-        """The next time at which a retry or a held request is due."""
+        """The next time at which a retry or a pending request is due."""
         if self._released:
             return Micros(0)
         retry, hold = self._retries.deadline(), self._holds.deadline()

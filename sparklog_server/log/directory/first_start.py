@@ -66,8 +66,8 @@ def refuse_unformatted(disk: Disk, path: str, remedy: str) -> None:
         return
     if has_metadata_log(disk, path):
         refuse_what_was_lost(disk, path)
-    held = data_in(disk, path)
-    remains = f", and holds {held}, the rest of a lost disk: move {path} away" if held else ""
+    evidence = data_in(disk, path)
+    remains = f", and holds {evidence}, the rest of a lost disk: move {path} away" if evidence else ""
     raise DirectoryRefused(
         path,
         f"the directory is not formatted{remains}, and a node of a cluster does not choose the cluster's id: "
@@ -79,12 +79,12 @@ def refuse_what_was_lost(disk: Disk, path: str) -> None:
     """Refuse to format a directory that was in use before. Raises DirectoryRefused and StorageError."""
     if META_FILE in disk.list(path):
         return
-    held = data_in(disk, path) or (
+    evidence = data_in(disk, path) or (
         f"the metadata log {METADATA_DIRECTORY}" if has_metadata_log(disk, path) else None
     )
-    if held is not None:
+    if evidence is not None:
         reason = (
-            f"the file is missing, but the directory holds {held}: restore the file from a copy, or run "
+            f"the file is missing, but the directory holds {evidence}: restore the file from a copy, or run "
             f"`sparklog log repair {path}`, "
             "which makes it anew from the other directories and the metadata log"
         )
@@ -101,14 +101,14 @@ def refuse_without_metadata(disk: Disk, metadata_path: str, data_paths: Sequence
         return
     is_formatted = META_FILE in disk.list(metadata_path)
     for path in dict.fromkeys((metadata_path, *data_paths)):
-        held = data_in(disk, path)
-        if held is None and not is_formatted and path != metadata_path:
+        evidence = data_in(disk, path)
+        if evidence is None and not is_formatted and path != metadata_path:
             cluster_id = _cluster_id(disk, path)
-            held = None if cluster_id is None else f"a {META_FILE} of cluster {cluster_id}"
-        if held is not None:
+            evidence = None if cluster_id is None else f"a {META_FILE} of cluster {cluster_id}"
+        if evidence is not None:
             reason = (
-                f"the metadata log is missing, but {path} holds {held}. Without it no topic is known, and a "
-                f"new cluster is not begun over "
+                f"the metadata log is missing, but {path} holds {evidence}. Without it no topic is known, "
+                f"and a new cluster is not begun over "
                 "the data of another: mount or restore the directory that holds the metadata log, or correct "
                 "metadata.log.dir; to begin "
                 "a new cluster, name empty directories in log.dirs"

@@ -1,11 +1,11 @@
-"""The transactions of one partition: the first offsets of the open ones, and those that ended but are not
-committed yet.
+"""The transactions of one partition: the first offsets of the open ones, and the unreplicated ones, which
+ended but are not committed yet.
 
-    open ── marker appended ──► ended, held until the high watermark passes the marker ──► decided for all
+    open ── marker appended ──► ended, kept until the high watermark passes the marker ──► decided for all
               └─ ABORT ──► an entry of the `.txnindex`                                     readers
 
-The last stable offset is the first offset of the first open or held transaction, and the high watermark if
-there is none (KIP-98).
+The last stable offset is the first offset of the first open or unreplicated transaction, and the high
+watermark if there is none (KIP-98).
 """
 
 from collections import OrderedDict
@@ -25,15 +25,15 @@ from .validate import Buffer, RecordsRefused
 
 
 class Ended(NamedTuple):
-    """The changes that batches about to be appended make. `held` has (first offset, offset of the marker) of
-    each transaction that they end.
+    """The changes that batches about to be appended make. `unreplicated` has (first offset, offset of the
+    marker) of each transaction that they end.
 
     `changed` maps each producer to the first offset of the transaction that it begins, or to None if its
     transaction ends.
     """
 
     changed: dict[int, int | None]
-    held: list[tuple[int, int]]
+    unreplicated: list[tuple[int, int]]
     aborted: list[AbortedTxn]
     coordinator_epochs: dict[int, int]
 
@@ -43,14 +43,14 @@ NONE_ENDED = Ended({}, [], [], {})
 
 
 class OngoingTransactions:
-    """The open and held transactions of one partition. Invariant: open transactions, by producer id, are in
-    the order of their first offsets.
+    """The open and the unreplicated transactions of one partition. Invariant: open transactions, by producer
+    id, are in the order of their first offsets.
     """
 
-    __slots__ = ("_held", "_open")
+    __slots__ = ("_open", "_unreplicated")
 
-    def __init__(self, producers: ProducerState, held: Iterable[tuple[int, int]] = ()) -> None:
-        """`held` has (first offset, offset of the marker) of each transaction whose marker may not be
+    def __init__(self, producers: ProducerState, unreplicated: Iterable[tuple[int, int]] = ()) -> None:
+        """`unreplicated` has (first offset, offset of the marker) of each transaction whose marker may not be
         committed.
         """
         starts = [
@@ -61,12 +61,12 @@ class OngoingTransactions:
         # Ordered: a plain dict is searched from its beginning for the first remaining key, which takes
         # milliseconds with many transactions.
         self._open = OrderedDict((producer_id, start) for start, producer_id in sorted(starts))
-        self._held = sorted(held)  # a heap
+        self._unreplicated = sorted(unreplicated)  # a heap
 
     @property
-    def held(self) -> tuple[tuple[int, int], ...]:
+    def unreplicated(self) -> tuple[tuple[int, int], ...]:
         """(first offset, offset of the marker) of each transaction whose marker may not be committed."""
-        return tuple(self._held)
+        return tuple(self._unreplicated)
 
     def began(self, producer_id: int, offset: Offset) -> None:
         """Note that a batch of a transaction was appended at `offset`, its first or a later one."""
@@ -105,7 +105,7 @@ class OngoingTransactions:
             if first_offset is None:
                 continue  # a marker of a transaction without records in this partition
             last_offset = header.base_offset + header.last_offset_delta
-            ended.held.append((first_offset, last_offset))
+            ended.unreplicated.append((first_offset, last_offset))
             if marker.type is ControlType.ABORT:
                 last_stable_offset = self._first_open(changed, last_offset + 1)
                 ended.aborted.append(AbortedTxn(producer_id, first_offset, last_offset, last_stable_offset))
@@ -125,20 +125,20 @@ class OngoingTransactions:
                 self._open[producer_id] = start
         for producer_id, coordinator_epoch in ended.coordinator_epochs.items():
             producers.decided(producer_id, coordinator_epoch)
-        for one in ended.held:
-            heappush(self._held, one)
+        for one in ended.unreplicated:
+            heappush(self._unreplicated, one)
 
     def last_stable_offset(self, high_watermark: Offset) -> Offset:
         """The offset below which every record is committed and of no open transaction. The high watermark
         must not decrease between two calls, except to the end of a log that was truncated.
         """
-        held = self._held
-        if not held and not self._open:
+        unreplicated = self._unreplicated
+        if not unreplicated and not self._open:
             return high_watermark
-        while held and held[0][1] < high_watermark:
-            heappop(held)
-        first_held = held[0][0] if held else high_watermark
-        return Offset(min(high_watermark, first_held, next(iter(self._open.values()), high_watermark)))
+        while unreplicated and unreplicated[0][1] < high_watermark:
+            heappop(unreplicated)
+        first = unreplicated[0][0] if unreplicated else high_watermark
+        return Offset(min(high_watermark, first, next(iter(self._open.values()), high_watermark)))
 
 
 def marker_of(batch: Buffer) -> Marker | None:

@@ -3,7 +3,7 @@
 The snapshot has the times at which its producers appended. For the batches after it there is no such time, so
 they count as appended at `now_ms`: a producer is kept for too long rather than for too short a time.
 
-A marker at or above the high watermark may still be truncated, so its transaction is held, not decided:
+A marker at or above the high watermark may still be truncated, so its transaction is not decided:
 
     first offset ── records ── high watermark ── marker ── log end          held until the marker is committed
 """
@@ -95,7 +95,7 @@ def remove_snapshots(disk: Disk, directory: str) -> None:
     )
 
 
-def held_transactions(
+def unreplicated_transactions(
     disk: Disk, directory: str, segments: Sequence[Segment], high_watermark: Offset, end_offset: Offset
 ) -> list[tuple[int, int]]:
     """(first offset, offset of the marker) of each transaction with a marker in `[high_watermark,
@@ -112,7 +112,7 @@ def held_transactions(
     transactions = OngoingTransactions(producers)
     for segment in _from(segments, first):
         replay_transactions(segment, first, producers, transactions)
-    return list(transactions.held)
+    return list(transactions.unreplicated)
 
 
 def replay_transactions(

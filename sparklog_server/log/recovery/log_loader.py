@@ -22,7 +22,7 @@ from sparklog_server.disk.door import Disk, DiskFile
 from sparklog_server.log.cleaning.swap import CLEANED_SUFFIX, DELETED_SUFFIX, settle_swaps
 from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.lookup.aborted import recover_aborted
-from sparklog_server.log.producers.producer_recovery import held_transactions, recover_producers
+from sparklog_server.log.producers.producer_recovery import recover_producers, unreplicated_transactions
 from sparklog_server.log.producers.producer_state import ProducerState
 from sparklog_server.log.segment.damage import LogDamaged, Unsound, log_dir_of, next_sound_batch, unsound_in
 from sparklog_server.log.segment.leader_epoch_cache import EPOCH_FILE, LeaderEpochCache
@@ -50,7 +50,7 @@ _START = Offset(0)
 class Recovered(NamedTuple):
     """The state of a log from its files. `unsynced` are files that the next sync must include.
 
-    `held` are the transactions whose markers may not be committed: see `OngoingTransactions`.
+    `unreplicated` are the transactions whose markers may not be committed: see `OngoingTransactions`.
     `holes` are ranges of offsets between segments that a cleaner may have left. `leftovers` are files of
     segments that retention removed: they prove where the log begins, and may be removed once the log start
     offset and the epochs are durable.
@@ -66,7 +66,7 @@ class Recovered(NamedTuple):
     unsynced: list[DiskFile]
     holes: Sequence[tuple[Offset, Offset]] = ()
     leftovers: Sequence[str] = ()
-    held: Sequence[tuple[int, int]] = ()
+    unreplicated: Sequence[tuple[int, int]] = ()
 
 
 class Known(NamedTuple):
@@ -135,13 +135,13 @@ def recover(
     producers.expire(now_ms, settings.producer_id_expiration_ms)
     is_durable = known.was_clean and doubtful >= len(segments)
     durable_end = end_offset if is_durable else min(known.recovery_point, end_offset)
-    held: Sequence[tuple[int, int]] = ()
+    unreplicated: Sequence[tuple[int, int]] = ()
     if known.high_watermark is not None:
         # Where only synced records count as committed, the high watermark restarts at the recovery point if
         # that is lower.
         decided_to = Offset(max(log_start_offset, min(known.high_watermark, durable_end)))
         if decided_to < end_offset:
-            held = held_transactions(disk, directory, segments, decided_to, end_offset)
+            unreplicated = unreplicated_transactions(disk, directory, segments, decided_to, end_offset)
     return Recovered(
         segments,
         epochs,
@@ -153,7 +153,7 @@ def recover(
         unsynced,
         holes,
         leftovers,
-        held,
+        unreplicated,
     )
 
 
@@ -232,8 +232,8 @@ def _open_segments(
     # The other files of a removed segment go before its log: without it they would look like those of a
     # missing segment.
     disk.remove(*(path for _, path in orphans))
-    is_begin_told = bool(bases) and any(start < bases[0] > offset for offset in retired)
-    kept = [name for name in leftovers if is_begin_told and name.endswith(DELETED_SUFFIX)]
+    is_begin_known = bool(bases) and any(start < bases[0] > offset for offset in retired)
+    kept = [name for name in leftovers if is_begin_known and name.endswith(DELETED_SUFFIX)]
     disk.remove(*(f"{directory}/{name}" for name in sorted(frozenset(leftovers).difference(kept))))
     segments = [Segment.open(disk, directory, base_offset) for base_offset in bases]
     with_aborted = frozenset(offset_of(name, TXN_INDEX_SUFFIX) for name in names)

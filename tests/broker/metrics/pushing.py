@@ -138,6 +138,6 @@ def scraped(world: World, connection: SimulatedConnection | None = None) -> Scra
     """/metrics of the node."""
     assert world.node.broker is not None
     report = BrokerReport(*world.node.broker.observed)
-    pieces = list(report.told(Text(is_openmetrics=False), 1.0, world.clock.now))
+    pieces = list(report.render(Text(is_openmetrics=False), 1.0, world.clock.now))
     assert max(map(len, pieces)) <= PIECE_CHARS_MAX
     return parsed("".join(pieces))

@@ -40,7 +40,7 @@ class Reports:
 
     def scrape(self, node: SimulatedNode) -> Scrape:
         now = node._clock.now
-        pieces = list(self.reports[node].told(Text(is_openmetrics=False), 1.0, now))
+        pieces = list(self.reports[node].render(Text(is_openmetrics=False), 1.0, now))
         assert max(map(len, pieces)) <= _MOST_AT_ONCE
         self.reports[node].ended(now)
         node._carry_out(node.running.tick(now))
