@@ -102,7 +102,7 @@ class SlicedRequest:
         self,
         slices: "SlicedRequests",
         call: Call,
-        asks: Iterator[RequestPart],
+        parts: Iterator[RequestPart],
         fold: Callable[[list[Message]], None],
         finish: Callable[[], Message | AnsweredInSteps],
         built: Callable[[], int],
@@ -112,7 +112,7 @@ class SlicedRequest:
         self.built_bytes = 0
         self._built = built
         self._slices = slices
-        self._parts = asks
+        self._parts = parts
         self._fold = fold
         self._finish = finish
         self._done: dict[int, list[Message]] = {}
@@ -240,7 +240,7 @@ class SlicedRequests:
         self,
         call: Call,
         count: int,
-        asks: Iterator[RequestPart],
+        parts: Iterator[RequestPart],
         fold: Callable[[list[Message]], None],
         finish: Callable[[], Message | AnsweredInSteps],
         built: Callable[[], int],
@@ -250,7 +250,7 @@ class SlicedRequests:
 
         `built` returns the size of the answer so far.
         """
-        return self._enter(SlicedRequest(self, call, asks, fold, finish, built), count * _KEY_BYTES)
+        return self._enter(SlicedRequest(self, call, parts, fold, finish, built), count * _KEY_BYTES)
 
     def begin(
         self,
