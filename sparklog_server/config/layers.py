@@ -23,11 +23,15 @@ from .tls_settings import listener_texts
 from .topic_settings import TopicSettings, topic_defaults_of, topic_keys_of_broker
 
 
-def _throttle(name: str, doc: str, *, has_effect: bool = False) -> tuple[Key, str]:
-    return Key(name, Kind.LONG, doc, 0, update=Update.CLUSTER_WIDE, has_effect=has_effect), str(LONG_MAX)
+def _throttle(name: str, doc: str, *, at_least: int = 0, has_effect: bool = False) -> tuple[Key, str]:
+    return Key(name, Kind.LONG, doc, at_least, update=Update.CLUSTER_WIDE, has_effect=has_effect), str(
+        LONG_MAX
+    )
 
 
 MOVE_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
+REASSIGNMENT_RATE = "sparklog.reassignment.throttled.rate"
+BROKER_STATE = "sparklog.broker.state"
 
 
 DYNAMIC_ONLY: dict[str, tuple[Key, str]] = {
@@ -43,6 +47,25 @@ DYNAMIC_ONLY: dict[str, tuple[Key, str]] = {
         ),
         _throttle(
             MOVE_RATE, "The bytes a second that replicas move at between data directories.", has_effect=True
+        ),
+        _throttle(
+            REASSIGNMENT_RATE,
+            "The bytes a second at which each broker sends, and each receives, the records of replicas that "
+            "are not in sync. Removed by the controller once all are.",
+            at_least=1,
+            has_effect=True,
+        ),
+        (
+            Key(
+                BROKER_STATE,
+                Kind.STRING,
+                "The work that the cluster leaves to this broker: `cordoned` brokers get no new replicas, "
+                "`drained` ones lead nothing either, and from `decommissioned` ones every replica is moved "
+                "away, and then they are unregistered.",
+                choices=("active", "cordoned", "drained", "decommissioned"),
+                update=Update.PER_BROKER,
+            ),
+            "active",
         ),
     )
 }

@@ -5,15 +5,15 @@ and their leaderships move. A broker that returns takes the partitions without a
 for; it joins an ISR only by the leader's AlterPartition.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
 from sparklog.model import NodeId, Uuid
 from sparklog.wire.schema import Message
-from sparklog_server.metadata.entries import BrokerImage, PartitionImage
-from sparklog_server.metadata.image import MetadataImage
-from sparklog_server.metadata.records import NO_LEADER, PartitionChangeRecord
+from sparklog_server.metadata.entries import BROKER_STATE_KEY, BrokerImage, PartitionImage
+from sparklog_server.metadata.image import BROKER_RESOURCE, MetadataImage
+from sparklog_server.metadata.records import NO_LEADER, ConfigRecord, PartitionChangeRecord
 
 from .elections import (
     ElectionRules,
@@ -165,3 +165,13 @@ def partitions_where(
             if is_wanted(partition):
                 rules = rules or rules_for(image, topic, settings_for(topic.name))
                 yield topic_id, index, partition, rules
+
+
+def forgotten(image: MetadataImage, node: NodeId) -> Iterable[Message]:
+    """The records that remove the state asked of a broker: it is unregistered, or another machine has its
+    id.
+    """
+    if node in image.broker_states:
+        yield ConfigRecord(
+            resource_type=BROKER_RESOURCE, resource_name=str(node), name=BROKER_STATE_KEY, value=None
+        )

@@ -31,6 +31,7 @@ from .broker_fencing import (
     broker_left,
     broker_restarted,
     broker_returned,
+    forgotten,
     has_leaderships,
     lone_broker_restarted,
 )
@@ -137,6 +138,7 @@ class Brokers:
         records = [
             *broker_left(image, node, settings_for),
             UnregisterBrokerRecord(broker_id=node, broker_epoch=broker.epoch),
+            *forgotten(image, node),
         ]
         return Outcome(tuple(records), UnregisterBrokerResponse(error_message=None), is_atomic=False)
 
@@ -218,6 +220,8 @@ class Brokers:
             )
         elif not is_same_life:
             records = broker_restarted(image, node, settings_for, was_clean=was_clean)
+        if existing is not None and not _is_successor(existing, request):
+            records += forgotten(image, node)  # another machine: what was asked of the former is not for it
         epoch = existing.epoch if existing is not None and is_same_life else next_offset
         records.append(
             RegisterBrokerRecord(

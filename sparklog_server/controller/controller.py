@@ -26,6 +26,7 @@ from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest
 from sparklog.wire.schema import INT64_MAX, Message
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.config.topic_settings import TopicSettings
+from sparklog_server.metadata.entries import REASSIGNMENT_THROTTLE_KEY
 from sparklog_server.metadata.features import INITIAL, METADATA_VERSION
 from sparklog_server.metadata.image import BROKER_RESOURCE, MetadataDelta, MetadataImage
 from sparklog_server.metadata.records import (
@@ -45,6 +46,7 @@ from .topic_names import unified
 
 if TYPE_CHECKING:
     from .acls import KnownRules
+    from .broker_states import BrokerStates
     from .quorum_port import QuorumPort
     from .timed_elections import TimedElections
     from .tokens import DelegationTokens
@@ -67,12 +69,13 @@ class Controller:
     ) -> None:
         self.pending = MetadataImage()
         self._settings = settings
-        own_node = NodeId(settings.node_id)
+        self._own_node = own_node = NodeId(settings.node_id)
         self.sessions = Sessions(
             own_node, settings.inter_broker_listener_name, settings.broker_session_timeout_ms
         )
         self._brokers = Brokers(own_node, cluster_id, self.sessions)
         self._elections: TimedElections | None = None  # None for a node alone
+        self._states: BrokerStates | None = None  # likewise
         self._tokens: DelegationTokens | None = None
         # Topic names with `.` or `_` by their unified form, oldest first: metric names cannot tell them
         # apart.
@@ -90,7 +93,7 @@ class Controller:
     def activate(self, now: Instant) -> None:
         """Begin a leadership; `pending` contains the records of earlier leaders."""
         self.sessions.activate(self.pending, now)
-        self._elections = None
+        self._elections = self._states = None
         self._idle_since_us = now.mono_us
         self._is_new = True
         self._probes = []
@@ -135,6 +138,8 @@ class Controller:
             self._idle_since_us = now.mono_us
             if self._elections is not None:
                 self._elections.decided(outcome.records, now)
+            if self._states is not None:
+                self._states.decided(outcome.records, now)
         return outcome
 
     def _decided(
@@ -230,6 +235,12 @@ class Controller:
 
                 self._elections = TimedElections(self._settings.elections, now)
             records = self._elections.due(self.pending, self._settings_for, now)
+            if not records and _has_orders(self.pending):
+                if self._states is None:
+                    from .broker_states import BrokerStates  # as in `decide`
+
+                    self._states = BrokerStates(self._own_node, now)
+                records = self._states.due(self.pending, self._settings_for, now)
         if not records and self._tokens is not None:
             records = self._tokens.due(self.pending, now)
         idle_until_us = self._idle_until_us()
@@ -254,6 +265,9 @@ class Controller:
         if not self._has_several_nodes:
             return sessions_us
         elections_us = None if self._elections is None else self._elections.deadline()
+        if _has_orders(self.pending):
+            states_us = Micros(0) if self._states is None else self._states.deadline(self.pending)
+            elections_us = earlier(elections_us, states_us)
         return earlier(earlier(sessions_us, self._idle_until_us()), elections_us)
 
     def _idle_until_us(self) -> Micros | None:
@@ -322,6 +336,11 @@ class Controller:
             (record,),
             AllocateProducerIdsResponse(producer_id_start=first, producer_id_len=PRODUCER_IDS_PER_BLOCK),
         )
+
+
+def _has_orders(image: MetadataImage) -> bool:
+    """Whether `BrokerStates` has work: any broker has a state, or catching up is throttled."""
+    return bool(image.broker_states) or REASSIGNMENT_THROTTLE_KEY in image.broker_config("")
 
 
 def _has_several_nodes(image: MetadataImage) -> bool:

@@ -44,11 +44,14 @@ class Election(Enum):
 
 
 class ElectionRules(msgspec.Struct, frozen=True):
-    """The rules for the partitions of one topic; `min_isr` is at most the number of replicas."""
+    """The rules for the partitions of one topic; `min_isr` is at most the number of replicas, and `avoided`
+    brokers lead only what no other can.
+    """
 
     min_isr: int
     is_unclean_allowed: bool
     has_elr: bool
+    avoided: frozenset[NodeId] = frozenset()
 
     @property
     def election(self) -> Election:
@@ -130,6 +133,7 @@ def rules_for(image: MetadataImage, topic: TopicImage, settings: TopicSettings) 
         min_isr=min(settings.min_insync_replicas, len(topic.partitions[0].replicas)),
         is_unclean_allowed=settings.unclean_leader_election_enable,
         has_elr=has_elr(image),
+        avoided=image.drained,
     )
 
 
@@ -215,9 +219,9 @@ def elect(
     replicas = reassignment.replicas
     valid = isr or eligible
     first = replicas[:1] if election is Election.PREFERRED else ()
-    for node in (*first, partition.leader, *replicas):
-        if node in valid and is_acceptable(node):
-            return node, False
+    able = [node for node in (*first, partition.leader, *replicas) if node in valid and is_acceptable(node)]
+    if able:
+        return next((node for node in able if node not in rules.avoided), able[0]), False
     if rules.has_elr and not valid and len(partition.last_known_elr) == 1:
         (last,) = partition.last_known_elr
         if last in replicas and is_acceptable(last):

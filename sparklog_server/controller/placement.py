@@ -12,12 +12,11 @@ never gets the first replica. With racks A, B, C of two brokers and three replic
              12: A0 B1 C1     13: B0 C1 A1     14: C0 A1 B1     (followers shifted)
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from itertools import cycle
 
 from sparklog.errors import ErrorCode
 from sparklog.model import NodeId, Uuid
-from sparklog_server.metadata.entries import BrokerImage
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.outcome import Refused
 
@@ -31,12 +30,13 @@ class Placer:
     by one.
     """
 
-    def __init__(self, brokers: Mapping[NodeId, BrokerImage], entropy: Entropy) -> None:
+    def __init__(self, image: MetadataImage, entropy: Entropy) -> None:
         usable = sorted(
             (
                 broker
-                for broker in brokers.values()
+                for broker in image.brokers.values()
                 if not broker.is_in_controlled_shutdown
+                and broker.node_id not in image.broker_states
                 and set(broker.directories) - set(broker.cordoned_directories)
             ),
             key=lambda broker: broker.node_id,
@@ -107,6 +107,37 @@ class Placer:
         if not free:
             return None
         return free[shift % len(free)] if taken else free[0]
+
+
+class SuccessorChooser:
+    """Chooses the broker that takes over a replica of another one: in a rack without a replica of the
+    partition if there is one, and there the broker with the fewest replicas, including those just given.
+    """
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._image = image
+        self._counts: dict[NodeId, int] = {}
+        for topic in image.topics_by_id.values():
+            for partition in topic.partitions:
+                for node in partition.replicas:
+                    self._counts[node] = self._counts.get(node, 0) + 1
+        self._able = [
+            node for node, broker in image.brokers.items() if broker.is_active and image.takes_replicas(node)
+        ]
+
+    def choose(self, staying: Sequence[NodeId]) -> NodeId | None:
+        """The successor for a partition whose other replicas are on `staying`; None if no broker has none."""
+        free = [node for node in self._able if node not in staying]
+        if not free:
+            return None
+        racks = {self._rack(node) for node in staying}
+        chosen = min(free, key=lambda node: (self._rack(node) in racks, self._counts.get(node, 0), node))
+        self._counts[chosen] = self._counts.get(chosen, 0) + 1
+        return chosen
+
+    def _rack(self, node: NodeId) -> str | None:
+        broker = self._image.brokers.get(node)
+        return None if broker is None else broker.rack
 
 
 class DirectoryChooser:

@@ -107,7 +107,7 @@ def _decided(
     if asked.replicas is None:
         return cancelled(image, topic, index, rules)
     partition = topic.partitions[index]
-    check_nodes(image, asked.replicas, None)
+    check_nodes(image, asked.replicas, None, known=partition.replicas)
     target = tuple(NodeId(node) for node in asked.replicas)
     known = Reassignment.of(partition)
     if not is_factor_free and len(target) != len(known.target):

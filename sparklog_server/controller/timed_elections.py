@@ -83,14 +83,16 @@ class TimedElections:
 def _balanced(image: MetadataImage, settings_for: SettingsFor) -> list[Message]:
     """The elections of the preferred replicas that are in sync and do not lead."""
     changes: list[Message] = []
-    for topic_id, index, partition, rules in partitions_where(image, settings_for, _is_imbalanced):
+    avoided = image.drained
+
+    def is_imbalanced(partition: PartitionImage) -> bool:
+        preferred = partition.replicas[0]
+        return partition.leader != preferred and preferred in partition.isr and preferred not in avoided
+
+    for topic_id, index, partition, rules in partitions_where(image, settings_for, is_imbalanced):
         change = PartitionChangeBuilder(
             partition, topic_id, index, rules, acceptable(image, partition)
         ).build(election=Election.PREFERRED)
         if change is not None:
             changes.append(change)
     return changes
-
-
-def _is_imbalanced(partition: PartitionImage) -> bool:
-    return partition.leader != partition.replicas[0] and partition.replicas[0] in partition.isr

@@ -283,7 +283,7 @@ def _placed(image: MetadataImage, topic: CreatableTopic, inputs: DecisionInputs)
         if topic.replication_factor == -1
         else topic.replication_factor
     )
-    placer = Placer(image.brokers, inputs.entropy)
+    placer = Placer(image, inputs.entropy)
     return [placer.place(replica_count) for _ in range(count)]
 
 
@@ -314,7 +314,7 @@ def _grow_topic(
         )
     replica_count = len(existing.partitions[0].replicas)
     if topic.assignments is None:
-        placer = Placer(image.brokers, inputs.entropy)
+        placer = Placer(image, inputs.entropy)
         replicas = [placer.place(replica_count) for _ in range(additional)]
     else:
         for offset, assignment in enumerate(topic.assignments):
@@ -338,9 +338,11 @@ def _check_assignment(
         )
 
 
-def check_nodes(image: MetadataImage, nodes: Sequence[int], replica_count: int | None) -> None:
+def check_nodes(
+    image: MetadataImage, nodes: Sequence[int], replica_count: int | None, known: Sequence[int] = ()
+) -> None:
     """Refuse a manual assignment that names unknown, repeated or unusable brokers, or another number of
-    replicas than before.
+    replicas than before. A broker that gets no new replicas may keep those that are `known`.
     """
     reason = None
     if not nodes:
@@ -352,6 +354,8 @@ def check_nodes(image: MetadataImage, nodes: Sequence[int], replica_count: int |
             reason = (
                 f"The manual partition assignment includes broker {node}, but no such broker is registered."
             )
+        elif (state := image.broker_states.get(NodeId(node))) is not None and node not in known:
+            reason = f"The manual partition assignment includes broker {node}, which is {state.value}: it gets no new replicas."  # noqa: E501
         elif broker.directories and not set(broker.directories) - set(broker.cordoned_directories):
             reason = f"The manual partition assignment includes broker {node}, but all its log directories are cordoned."  # noqa: E501
         elif position and ordered[position - 1] == node:

@@ -3,6 +3,7 @@ partition make and change its entry. Entries never change.
 """
 
 from collections.abc import Iterable, Mapping
+from enum import Enum
 from typing import NamedTuple, TypeAlias, cast
 
 import msgspec
@@ -29,6 +30,24 @@ _RESERVED_DIRECTORIES = 100
 def is_reserved(directory: Uuid) -> bool:
     """Whether an id has a meaning of its own and can be that of no directory (KIP-858)."""
     return int.from_bytes(directory, "big") < _RESERVED_DIRECTORIES
+
+
+class BrokerState(Enum):
+    """The work that the cluster leaves to a broker, as its dynamic key `sparklog.broker.state` asks: all; all
+    but new replicas; no leaderships either, where another replica is in sync; none, and it is unregistered.
+    """
+
+    ACTIVE = "active"
+    CORDONED = "cordoned"
+    DRAINED = "drained"
+    DECOMMISSIONED = "decommissioned"
+
+
+BROKER_STATE_KEY = "sparklog.broker.state"
+REASSIGNMENT_THROTTLE_KEY = "sparklog.reassignment.throttled.rate"
+"""The cluster-wide key that bounds the bytes a second at which replicas outside the ISR catch up, until all
+have: then the controller removes it.
+"""
 
 
 class Assignment(NamedTuple):

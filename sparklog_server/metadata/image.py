@@ -18,7 +18,9 @@ from .acls import replay as replay_acl
 from .client_quotas import QuotaEntity, Quotas
 from .client_quotas import replay as replay_quota
 from .entries import (
+    BROKER_STATE_KEY,
     BrokerImage,
+    BrokerState,
     ControllerImage,
     PartitionImage,
     TopicImage,
@@ -57,6 +59,7 @@ from .records import (
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
+_STATES = frozenset(state.value for state in BrokerState if state is not BrokerState.ACTIVE)
 CarriedKey = tuple[str | bytes | int | None, ...]
 """The key of a record that this release keeps unchanged and does not use, so that a snapshot preserves it."""
 _Key = TypeVar("_Key")
@@ -125,6 +128,8 @@ class MetadataImage(msgspec.Struct, frozen=True):
     quotas: Quotas = {}
     controllers: Mapping[NodeId, ControllerImage] = {}
     acls: Acls = {}
+    broker_states: Mapping[NodeId, BrokerState] = {}
+    """What `configs` asks of brokers that are not active."""
 
     def apply(self, records: Iterable[tuple[Offset, Message]]) -> tuple["MetadataImage", MetadataDelta]:
         """The image after these (offset, record) pairs, and their changes."""
@@ -132,6 +137,18 @@ class MetadataImage(msgspec.Struct, frozen=True):
         for offset, record in records:
             draft.replay(offset, record)
         return draft.finish()
+
+    @property
+    def drained(self) -> frozenset[NodeId]:
+        """The brokers that are to lead nothing."""
+        states = self.broker_states.items()
+        return frozenset(node for node, state in states if state is not BrokerState.CORDONED)
+
+    def takes_replicas(self, node: NodeId) -> bool:
+        """Whether a broker may get new replicas: its state allows it, and a directory is not cordoned."""
+        broker = self.brokers[node]
+        has_directory = not broker.directories or set(broker.directories) - set(broker.cordoned_directories)
+        return node not in self.broker_states and bool(has_directory)
 
     @property
     def features_epoch(self) -> int:
@@ -166,6 +183,7 @@ class _Draft:
         self._brokers: dict[NodeId, BrokerImage] | None = None
         self._controllers: dict[NodeId, ControllerImage] | None = None
         self._configs: dict[tuple[int, str], Mapping[str, str]] | None = None
+        self._states: dict[NodeId, BrokerState] | None = None
         self._features: dict[str, int] | None = None
         self._carried: dict[CarriedKey, Message] | None = None
         self._quotas: dict[QuotaEntity, Mapping[str, float]] | None = None
@@ -234,6 +252,7 @@ class _Draft:
             quotas=old.quotas if self._quotas is None else self._quotas,
             controllers=old.controllers if self._controllers is None else self._controllers,
             acls=old.acls if self._acls is None else self._acls,
+            broker_states=old.broker_states if self._states is None else self._states,
         )
         return image, self._delta(image)
 
@@ -394,6 +413,16 @@ class _Draft:
         else:
             self._config_table().pop(resource, None)
         self._touched_configs[resource] = None
+        if record.name == BROKER_STATE_KEY and record.resource_type == BROKER_RESOURCE:
+            self._state_asked(record.resource_name, record.value)
+
+    def _state_asked(self, node: str, state: str | None) -> None:
+        if self._states is None:
+            self._states = dict(self._image.broker_states)
+        if node.isdecimal():
+            self._states.pop(NodeId(int(node)), None)
+            if state in _STATES:
+                self._states[NodeId(int(node))] = BrokerState(state)
 
     def _broker_table(self) -> dict[NodeId, BrokerImage]:
         if self._brokers is None:

@@ -25,7 +25,7 @@ def world_of(*racks: str, fenced: Sequence[int] = ()) -> World:
 
 
 def placed(world: World, partitions: int, replicas: int) -> list[tuple[NodeId, ...]]:
-    placer = Placer(world.controller.pending.brokers, CountingEntropy())
+    placer = Placer(world.controller.pending, CountingEntropy())
     return [placer.place(replicas) for _ in range(partitions)]
 
 
@@ -63,7 +63,7 @@ def test_racks_alternate_and_all_others_take_over_wherever_the_placement_begins(
     if replicas > count:
         return
     world = world_of(*(f"r{number % racks}" for number in range(count)))
-    placer = Placer(world.controller.pending.brokers, random.randbytes)
+    placer = Placer(world.controller.pending, random.randbytes)
     partitions = [placer.place(replicas) for _ in range(racks * size * size * max(racks - 1, 1) * 6)]
     rack_of = {node: (node - 1) % racks for node in range(1, count + 1)}
     for nodes in partitions:
@@ -118,7 +118,7 @@ def test_a_new_partition_has_its_unfenced_replicas_in_sync() -> None:
 
 
 def test_a_broker_alone_cannot_have_more_replicas_than_brokers() -> None:
-    placer = Placer(world_of("").controller.pending.brokers, CountingEntropy())
+    placer = Placer(world_of("").controller.pending, CountingEntropy())
     with pytest.raises(Refused) as refused:
         placer.place(2)
     assert refused.value.code is ErrorCode.INVALID_REPLICATION_FACTOR

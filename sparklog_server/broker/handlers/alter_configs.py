@@ -23,7 +23,7 @@ from sparklog_server.broker.context import Context
 from sparklog_server.broker.handlers.broker_loggers import alter_loggers
 from sparklog_server.broker.handlers.configs import LISTED_TYPES, LOGGER_RESOURCE, check_allowed
 from sparklog_server.broker.session import AnsweredInSteps, Call, InSteps, Parked
-from sparklog_server.config.layers import Layers
+from sparklog_server.config.layers import BROKER_STATE, Layers
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.controller.alterations import Operation as Change
 from sparklog_server.controller.alterations import altered, replacing
@@ -214,8 +214,10 @@ def _check(context: Context, call: Call, resource: Alteration | Replacement) -> 
         node_id = str(context.settings.node_id)
         if not name.isascii() or not name.removeprefix("-").isdigit():
             raise Refused(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
-        # The broker that forwards a request has checked that the settings are its own.
-        if name != node_id and call.forwarding is None:
+        # The broker that forwards a request has checked that the settings are its own. The state of a broker
+        # is the controller's business: it can be asked of one that is dead.
+        is_state = all(config.name == BROKER_STATE for config in resource.configs)
+        if name != node_id and call.forwarding is None and not is_state:
             raise Refused(
                 ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id}, but received {name}"
             )
