@@ -11,8 +11,8 @@ from sparklog.client.admin.acls import AclFilter, AclRule, Operation, PatternFil
 from sparklog.client.admin.admin import Admin
 from sparklog.errors import BrokerError, ErrorCode
 from sparklog_server.cli.admin import admin
+from sparklog_server.cli.option_values import parsed
 from sparklog_server.cli.options import keep, reaches_cluster
-from sparklog_server.cli.positions import parsed
 from sparklog_server.cli.printing import as_json, print_json, print_line, print_table, report
 from sparklog_server.cli.watching import can_watch
 from sparklog_server.operations.access_explained import explained, explanation_lines, json_explanation

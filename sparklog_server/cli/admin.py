@@ -136,9 +136,9 @@ def matcher(pattern: str) -> Callable[[str], bool]:
         compiled = re2.compile(pattern.encode(), options)
     except (re2.error, UnicodeEncodeError) as error:
         reason = error.args[0] if error.args else error
-        told = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
+        why = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
         raise click.BadParameter(
-            f"{pattern[:80]!r} is no regular expression of RE2: {told}", param_hint="TOPIC"
+            f"{pattern[:80]!r} is no regular expression of RE2: {why}", param_hint="TOPIC"
         ) from None
     return lambda name: compiled.fullmatch(name.encode()) is not None
 

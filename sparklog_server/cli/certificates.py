@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from sparklog_server.cli.printing import as_json, print_json, print_line, print_table
-from sparklog_server.daemon.authority import told
+from sparklog_server.daemon.authority import certificates_in
 from sparklog_server.daemon.secure_cluster import (
     AUTHORITY_FILE,
     add_node,
@@ -31,7 +31,7 @@ def show(directory: str, is_json: bool) -> int:
     """
     root = Path(directory)
     files = (root / AUTHORITY_FILE, *certificate_files(root))
-    found = [one for path in files for one in told(path)]
+    found = [one for path in files for one in certificates_in(path)]
     rows = [
         [one.path.name, one.subject, ",".join(one.names), f"{one.ends:%Y-%m-%dT%H:%M:%SZ}", one.days_left]
         for one in found
@@ -55,7 +55,7 @@ def renew(directory: str) -> None:
     authority stays, and so do the settings of clients.
     """
     for path in renew_all(Path(directory)):
-        print_line("renewed", path, f"ends={told(path)[0].ends:%Y-%m-%dT%H:%M:%SZ}")
+        print_line("renewed", path, f"ends={certificates_in(path)[0].ends:%Y-%m-%dT%H:%M:%SZ}")
 
 
 @certificates.command()
@@ -74,7 +74,7 @@ def add(directory: str, node_id: int, hosts: tuple[str, ...]) -> None:
     Its principal, User:CN=node-NODE_ID, must be in super.users of every node.
     """
     path = add_node(Path(directory), node_id, hosts)
-    print_line("added", path, f"ends={told(path)[0].ends:%Y-%m-%dT%H:%M:%SZ}")
+    print_line("added", path, f"ends={certificates_in(path)[0].ends:%Y-%m-%dT%H:%M:%SZ}")
 
 
 @certificates.command(name="renew-authority")
@@ -86,7 +86,12 @@ def renew_authority(directory: str) -> None:
     (sparklog.ssl.reload.interval.ms), run `sparklog certificates renew`, and then `retire-authority`.
     """
     path = renew_in(Path(directory))
-    print_line("renewed", path, f"ends={told(path)[0].ends:%Y-%m-%dT%H:%M:%SZ}", f"trusted={len(told(path))}")
+    print_line(
+        "renewed",
+        path,
+        f"ends={certificates_in(path)[0].ends:%Y-%m-%dT%H:%M:%SZ}",
+        f"trusted={len(certificates_in(path))}",
+    )
 
 
 @certificates.command(name="retire-authority")

@@ -49,8 +49,8 @@ cluster.add_command(status)
 def describe(fenced: bool, is_json: bool) -> None:
     """Show the brokers, the controller, and the cluster id."""
     with admin() as asked:
-        told = asked.describe_cluster(include_fenced=fenced)
-        controller = _active_controller(asked, told)
+        described = asked.describe_cluster(include_fenced=fenced)
+        controller = _active_controller(asked, described)
     if is_json:
         nodes = [
             {
@@ -61,11 +61,13 @@ def describe(fenced: bool, is_json: bool) -> None:
                 "is_controller": n.node_id == controller,
             }
             | {"is_fenced": n.is_fenced}
-            for n in told.nodes
+            for n in described.nodes
         ]
-        print_json({"cluster_id": told.cluster_id, "controller": controller, "brokers": nodes})
+        print_json({"cluster_id": described.cluster_id, "controller": controller, "brokers": nodes})
         return
-    print_line("cluster", f"id={told.cluster_id}", f"controller={controller}", f"brokers={len(told.nodes)}")
+    print_line(
+        "cluster", f"id={described.cluster_id}", f"controller={controller}", f"brokers={len(described.nodes)}"
+    )
     rows = [
         [
             n.node_id,
@@ -73,19 +75,19 @@ def describe(fenced: bool, is_json: bool) -> None:
             n.rack,
             "fenced" if n.is_fenced else "controller" if n.node_id == controller else "broker",
         ]
-        for n in told.nodes
+        for n in described.nodes
     ]
     print_table(["node", "address", "rack", "role"], rows)
 
 
-def _active_controller(asked: Admin, told: "Cluster") -> int:
+def _active_controller(asked: Admin, described: "Cluster") -> int:
     """The leader of the quorum. DescribeCluster names any broker, since each forwards what a controller does;
     before KRaft, it names the controller.
     """
     try:
         return asked.describe_quorum().leader
     except SparklogError:
-        return told.controller_id
+        return described.controller_id
 
 
 @cluster.command()
@@ -95,17 +97,21 @@ def _active_controller(asked: Admin, told: "Cluster") -> int:
 def quorum(is_json: bool) -> None:
     """Show the leader, voters and observers of the metadata log, and the lag of each."""
     with admin() as asked:
-        told = asked.describe_quorum()
+        described = asked.describe_quorum()
     end = max(
-        (replica.log_end_offset for replica in told.voters if replica.node_id == told.leader),
-        default=told.high_watermark,
+        (replica.log_end_offset for replica in described.voters if replica.node_id == described.leader),
+        default=described.high_watermark,
     )
-    replicas = [("leader" if r.node_id == told.leader else "voter", r) for r in told.voters] + [
-        ("observer", r) for r in told.observers
+    replicas = [("leader" if r.node_id == described.leader else "voter", r) for r in described.voters] + [
+        ("observer", r) for r in described.observers
     ]
     if is_json:
         print_json(
-            {"leader": told.leader, "leader_epoch": told.leader_epoch, "high_watermark": told.high_watermark}
+            {
+                "leader": described.leader,
+                "leader_epoch": described.leader_epoch,
+                "high_watermark": described.high_watermark,
+            }
             | {
                 "replicas": [
                     {
@@ -122,9 +128,9 @@ def quorum(is_json: bool) -> None:
         return
     print_line(
         "quorum",
-        f"leader={told.leader}",
-        f"epoch={told.leader_epoch}",
-        f"high-watermark={told.high_watermark}",
+        f"leader={described.leader}",
+        f"epoch={described.leader_epoch}",
+        f"high-watermark={described.high_watermark}",
     )
     rows = [[r.node_id, role, r.log_end_offset, max(0, end - r.log_end_offset)] for role, r in replicas]
     print_table(["node", "role", "log end", "lag"], rows)
@@ -136,7 +142,7 @@ def quorum(is_json: bool) -> None:
 def features(is_json: bool) -> None:
     """Show the levels of each feature that a broker supports, and the level that the cluster uses."""
     with admin() as asked:
-        told = asked.describe_features()
+        described = asked.describe_features()
     if is_json:
         print_json(
             [
@@ -146,11 +152,11 @@ def features(is_json: bool) -> None:
                     "max_level": f.max_level,
                     "finalized_level": f.finalized_level,
                 }
-                for f in told.values()
+                for f in described.values()
             ]
         )
         return
     print_table(
         ["feature", "from", "to", "in use"],
-        [[f.name, f.min_level, f.max_level, f.finalized_level] for f in told.values()],
+        [[f.name, f.min_level, f.max_level, f.finalized_level] for f in described.values()],
     )

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import click
 
-from sparklog_server.cli.options import pairs, takes_base_port
+from sparklog_server.cli.option_values import pairs
+from sparklog_server.cli.options import takes_base_port
 from sparklog_server.config.load import Loaded
 from sparklog_server.daemon.local_cluster import LocalCluster, Reserve, open_cluster
 from sparklog_server.daemon.logs import TraceLog

@@ -62,16 +62,16 @@ def describe(keys: tuple[str, ...], is_all: bool, doc: bool, is_json: bool) -> N
     """Show the settings, their sources and their defaults."""
     wanted = _resources()
     with admin() as cluster:
-        told = cluster.describe_resources(wanted)
+        described = cluster.describe_resources(wanted)
     shown = [
         (resource, entry)
         for resource in wanted
-        for entry in sorted(told[resource].values(), key=lambda entry: entry.name)
+        for entry in sorted(described[resource].values(), key=lambda entry: entry.name)
         if (entry.name in keys if keys else is_all or entry.source not in DEFAULT_SOURCES)
     ]
-    unknown = [key for key in keys if not any(key in entries for entries in told.values())]
+    unknown = [key for key in keys if not any(key in entries for entries in described.values())]
     if unknown:
-        known = {key for entries in told.values() for key in entries}
+        known = {key for entries in described.values() for key in entries}
         raise click.ClickException(absent("setting", unknown[0], known))
     if is_json:
         print_json([_as_json(resource, entry) for resource, entry in shown])

@@ -14,8 +14,8 @@ from sparklog.escapes import lines, terminal
 from sparklog.model import TopicPartition
 from sparklog_server.cli.admin import admin, chosen, matches_names, partitions_named, topic_names
 from sparklog_server.cli.formats import compiled, unescaped
+from sparklog_server.cli.option_values import Position, duration_option, offsets_at, position
 from sparklog_server.cli.options import client_settings, reaches_cluster
-from sparklog_server.cli.positions import Position, duration_option, offsets_at, position
 from sparklog_server.cli.printing import as_json, listed, report, say
 from sparklog_server.cli.reach import Reach
 from sparklog_server.cli.value_formats import FORMATS, REGISTRY, Values, values_of
@@ -326,14 +326,14 @@ def _for_terminal(record: ConsumerRecord) -> ConsumerRecord:
 
 def _print_json(values: Values | None, records: list[ConsumerRecord]) -> None:
     def fields(record: ConsumerRecord) -> dict[str, object]:
-        told: dict[str, object] = {name: getattr(record, name) for name in RECORD_FIELDS}
+        shown: dict[str, object] = {name: getattr(record, name) for name in RECORD_FIELDS}
         if values is not None:
-            told["value"], reason = values.of(record)
+            shown["value"], reason = values.of(record)
             if reason is not None:
-                told["value_error"] = reason
+                shown["value_error"] = reason
             elif record.value is not None:
-                told["value_format"] = values.format
-        return told
+                shown["value_format"] = values.format
+        return shown
 
     # As UTF-8 in every locale, because JSON is.
     lines = [json_text(fields(record)) for record in records]

@@ -34,7 +34,7 @@ from sparklog_server.cli.health_checks import findings
 from sparklog_server.cli.health_facts import Asking
 from sparklog_server.cli.inspect import batch_row
 from sparklog_server.cli.node_pages import Address, NodePages, PageFailed
-from sparklog_server.cli.tune_checks import Machine, checked
+from sparklog_server.cli.tune import Machine, checked
 
 BUNDLE_BYTES_MAX: Final = 256 << 20
 """Before compression; further parts are left out and said to be."""
@@ -197,18 +197,18 @@ def _cluster(admin: Admin) -> dict[str, object]:
     """The image as clients see it; a part that this user may not see is an error text."""
     topics = admin.list_topics(include_internal=True)
 
-    def told(ask: Callable[[], object]) -> object:
+    def answered(ask: Callable[[], object]) -> object:
         try:
             return _plain(ask())
         except SparklogError as error:
             return {"error": str(error)}
 
     return {
-        "cluster": told(lambda: admin.describe_cluster(include_fenced=True)),
-        "quorum": told(admin.describe_quorum),
-        "features": told(admin.describe_features),
-        "reassignments": told(lambda: {str(at): one for at, one in admin.list_reassignments().items()}),
-        "groups": told(lambda: admin.list_groups()[:GROUPS_MAX]),
+        "cluster": answered(lambda: admin.describe_cluster(include_fenced=True)),
+        "quorum": answered(admin.describe_quorum),
+        "features": answered(admin.describe_features),
+        "reassignments": answered(lambda: {str(at): one for at, one in admin.list_reassignments().items()}),
+        "groups": answered(lambda: admin.list_groups()[:GROUPS_MAX]),
         "topic_count": len(topics),
         "topics": [_topic(topic) for topic in list(topics.values())[:TOPICS_MAX]],
     }
@@ -290,18 +290,18 @@ _ENTRY_BYTES: Final = 8
 
 def head_of(segment: Path, directory: Path) -> dict[str, object]:
     """The first and last headers of a segment, and where they cannot be read."""
-    told: dict[str, object] = {"segment": str(segment.relative_to(directory))}
+    summary: dict[str, object] = {"segment": str(segment.relative_to(directory))}
     try:
         with segment.open("rb", buffering=0) as log:
             size = os.fstat(log.fileno()).st_size
-            told["bytes"] = size
+            summary["bytes"] = size
             first, flaw = _walk(log.fileno(), 0, size, FIRST)
             start = min(_indexed(segment.with_suffix(".index")), size)
             last, last_flaw = _walk(log.fileno(), start, size, WALKED_MAX)
-            told |= {"first": first, "last": last[-LAST:], "flaw": last_flaw or flaw}
+            summary |= {"first": first, "last": last[-LAST:], "flaw": last_flaw or flaw}
     except OSError as error:
-        told["error"] = str(error)
-    return told
+        summary["error"] = str(error)
+    return summary
 
 
 def _walk(descriptor: int, position: int, size: int, count: int) -> tuple[list[dict[str, object]], str]:

@@ -52,6 +52,6 @@ def print_findings(
             print_line(*one)
             continue
         remedy = f" → {one.remedy}" if one.remedy else ""
-        told = terminal(f"{one.subject}: {one.found}{remedy}")
-        click.echo(f"{click.style(f'{one.state:8}', _COLOURS[one.state])} {told}")
+        text = terminal(f"{one.subject}: {one.found}{remedy}")
+        click.echo(f"{click.style(f'{one.state:8}', _COLOURS[one.state])} {text}")
     return code

@@ -1,4 +1,4 @@
-"""`sparklog groups reset-offsets`: shows where a group would stand, and moves it there only when told to."""
+"""`sparklog groups reset-offsets`: shows where a group would stand; moves it there only with `--execute`."""
 
 from time import time
 from typing import IO
@@ -8,8 +8,8 @@ import click
 from sparklog.client.admin.groups import GroupOffset
 from sparklog.model import TopicPartition
 from sparklog_server.cli.admin import PARTITION_NUMBER_MAX, admin, group_names, partitions_named, topic_names
+from sparklog_server.cli.option_values import INT64_MAX, Position, duration_ms, offsets_at, time_ms
 from sparklog_server.cli.options import reaches_cluster
-from sparklog_server.cli.positions import INT64_MAX, Position, duration_ms, offsets_at, time_ms
 from sparklog_server.cli.printing import as_json, print_json, print_table, report
 from sparklog_server.operations.refused import OperationRefused
 from sparklog_server.operations.resets import relative, require_idle, within_logs

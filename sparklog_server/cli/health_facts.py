@@ -125,11 +125,11 @@ class Asking:
         return quorum, ahead_s
 
     def _log_dirs(self) -> Mapping[NodeId, tuple[LogDir, ...]]:
-        told = described_by_all(self._admin.describe_log_dirs)
-        self._silent |= told.silent
-        for node, error in told.errors.items():
+        answered = described_by_all(self._admin.describe_log_dirs)
+        self._silent |= answered.silent
+        for node, error in answered.errors.items():
             self.refused[f"disks of broker {node}"] = str(error)
-        return told.found
+        return answered.found
 
     def _reserves(self, cluster: Cluster) -> dict[NodeId, int]:
         """The disk reserve by broker; Kafka's brokers have none."""
@@ -138,8 +138,8 @@ class Asking:
             if node.is_fenced or node.node_id in self._silent:
                 continue
             resource = ConfigResource("broker", str(node.node_id))
-            told = self._section("disk reserve", partial(self._described, [resource], [RESERVE_KEY]))
-            value = _number((told or {}).get(resource, {}), RESERVE_KEY)
+            described = self._section("disk reserve", partial(self._described, [resource], [RESERVE_KEY]))
+            value = _number((described or {}).get(resource, {}), RESERVE_KEY)
             if value is not None:
                 found[node.node_id] = value
         return found
@@ -151,8 +151,8 @@ class Asking:
         found: dict[str, TopicSettings] = {}
         for begin in range(0, min(len(names), TOPICS_MAX), TOPICS_PER_REQUEST):
             part = [ConfigResource("topic", name) for name in names[begin : begin + TOPICS_PER_REQUEST]]
-            told = self._section("settings", partial(self._described, part, [_MIN_ISR, _UNCLEAN]))
-            for resource, entries in (told or {}).items():
+            described = self._section("settings", partial(self._described, part, [_MIN_ISR, _UNCLEAN]))
+            for resource, entries in (described or {}).items():
                 found[resource.name] = TopicSettings(
                     _number(entries, _MIN_ISR), _value(entries, _UNCLEAN) == "true"
                 )
@@ -182,9 +182,9 @@ class Asking:
                 what = f"groups of broker {who}" if isinstance(who, int) else f"groups of {who}"
                 self.refused[what] = str(error)
             found = {}
-            for name, told in described.items():
-                committed = sum(row.committed or 0 for row in told.rows)
-                found[name] = GroupSample(told.group.state, len(told.group.members), told.lag, committed)
+            for name, one in described.items():
+                committed = sum(row.committed or 0 for row in one.rows)
+                found[name] = GroupSample(one.group.state, len(one.group.members), one.lag, committed)
             return found
 
         return self._section("groups", sampled) or {}

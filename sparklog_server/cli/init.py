@@ -5,7 +5,8 @@ from shlex import quote
 
 import click
 
-from sparklog_server.cli.options import pairs, takes_base_port
+from sparklog_server.cli.option_values import pairs
+from sparklog_server.cli.options import takes_base_port
 from sparklog_server.daemon.secure_cluster import init_secure
 from sparklog_server.daemon.supervisor import Ports
 from sparklog_server.disk.door import StorageError

@@ -295,9 +295,9 @@ def main(arguments: list[str] | None = None) -> int:
     except click.ClickException as error:
         from sparklog.escapes import lines  # the help needs neither this nor a command
 
-        told = io.StringIO()
-        error.show(told)
-        sys.stderr.write(lines(told.getvalue()))
+        shown = io.StringIO()
+        error.show(shown)
+        sys.stderr.write(lines(shown.getvalue()))
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return EXIT_INTERRUPTED

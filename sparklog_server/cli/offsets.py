@@ -44,12 +44,12 @@ def _offsets(
     if not positions:
         return {}
     try:
-        told = cluster.list_offsets(
+        offsets = cluster.list_offsets(
             positions, isolation_level="read_committed" if is_committed else "read_uncommitted"
         )
     except ItemsFailed as failed:
-        told = failed.results
-    return {partition: listed.offset for partition, listed in told.items()}
+        offsets = failed.results
+    return {partition: listed.offset for partition, listed in offsets.items()}
 
 
 def led(topics: Iterable[Topic]) -> list[TopicPartition]:

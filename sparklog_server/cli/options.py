@@ -13,10 +13,9 @@ from typing import Any, Final, TypeVar
 import click
 
 from sparklog.client.settings import ClientSettings, address_of
-from sparklog_server.cli.positions import duration_text
+from sparklog_server.cli.option_values import duration_text, pairs
 from sparklog_server.cli.printing import print_line
 from sparklog_server.cli.setting_names import client_keys, profile_names
-from sparklog_server.config.units import in_unit_of
 
 # A person waits for the answer, so an unreachable broker must be reported soon.
 API_TIMEOUT_MS = 10_000
@@ -111,17 +110,6 @@ def _keep_server(context: click.Context, option: click.Parameter, value: str | N
     context.meta[_SERVER_OUTSIDE] = value
 
 
-def pairs(assignments: Sequence[str], option: str) -> dict[str, str]:
-    """`key=value` texts as a mapping; a value with a unit, such as `7d`, is converted to that of its key."""
-    given = {}
-    for assignment in assignments:
-        key, equals, value = assignment.partition("=")
-        if not equals or not key.strip():
-            raise click.BadParameter(f"{key[:60]!r} is not KEY=VALUE", param_hint=option)
-        given[key.strip()] = in_unit_of(key.strip(), value.strip())
-    return given
-
-
 def client_settings(*, wait_ms: int | None = None, **more: str) -> ClientSettings:
     """The settings of a client of this command: those of the profile and the file, over them `more`, the
     command's options by names with `_` for `.`, over them --set. Fails if no broker is reachable: at once,
@@ -186,7 +174,7 @@ def without_options(context: click.Context) -> None:
 
 CONNECT_S_MAX: Final = 3.0
 RETRY_S: Final = 0.5
-TOLD_EVERY_S: Final = 10.0
+REPORTED_EVERY_S: Final = 10.0
 
 
 def refused_by(servers: Sequence[str]) -> dict[str, str]:
@@ -216,13 +204,13 @@ def no_broker(reasons: Mapping[str, str], within: str = "") -> click.ClickExcept
 def wait_for_broker(servers: tuple[str, ...], timeout_ms: int) -> None:
     """Return once a broker accepts a connection; ClickException after `timeout_ms`."""
     ends_s = time.monotonic() + timeout_ms / 1000
-    told_s: float | None = None
+    reported_s: float | None = None
     while reasons := refused_by(servers):
         now_s = time.monotonic()
         if now_s >= ends_s:
             raise no_broker(reasons, f" within {duration_text(timeout_ms)}")
-        if told_s is None or now_s >= told_s + TOLD_EVERY_S:
-            told_s = now_s
+        if reported_s is None or now_s >= reported_s + REPORTED_EVERY_S:
+            reported_s = now_s
             retrying(",".join(reasons), next(iter(reasons.values())))
         time.sleep(min(RETRY_S, ends_s - now_s))
 

@@ -35,7 +35,7 @@ def print_table(
     """A table on a terminal; elsewhere lines with tabs and no heading, for other programs. None is empty,
     and `-` on a terminal.
 
-    `emphasis` are styles by the number of a row. Without rows, `empty` is told on stderr.
+    `emphasis` are styles by the number of a row. Without rows, `empty` is printed on stderr.
     """
     if not rows and empty:
         report(empty)

@@ -15,8 +15,8 @@ from sparklog.client.settings import ClientSettings
 from sparklog.errors import ErrorCode, RequestTimeout
 from sparklog_server.cli.admin import topic_names
 from sparklog_server.cli.formats import unescaped
+from sparklog_server.cli.option_values import duration_option
 from sparklog_server.cli.options import client_map, client_settings, reaches_cluster
-from sparklog_server.cli.positions import duration_option
 from sparklog_server.cli.printing import as_json, print_json, report
 from sparklog_server.cli.reach import Reach
 from sparklog_server.operations.json_records import JsonRecord, content_of, value_of
@@ -277,18 +277,18 @@ def _record(
 def new_record(piece: bytes, number: int, common: NewRecord, *, keeps_partition: bool) -> NewRecord:
     """The record of a line of `consume --json`; `common` has the values of missing fields."""
     try:
-        told = msgspec.json.decode(piece, type=JsonRecord)
-        value = value_of(told)
+        parsed = msgspec.json.decode(piece, type=JsonRecord)
+        value = value_of(parsed)
     except ValueError as error:  # which those of msgspec and of UTF-8 are
         raise click.ClickException(
             f"line {number} is no record in JSON: {error}; the lines before it were written"
         ) from None
     return NewRecord(
-        common.key if told.key is None else content_of(told.key),
+        common.key if parsed.key is None else content_of(parsed.key),
         value,
-        tuple((name, content_of(value)) for name, value in told.headers) + common.headers,
-        told.partition if keeps_partition else common.partition,
-        told.timestamp_ms if common.timestamp_ms is None else common.timestamp_ms,
+        tuple((name, content_of(value)) for name, value in parsed.headers) + common.headers,
+        parsed.partition if keeps_partition else common.partition,
+        parsed.timestamp_ms if common.timestamp_ms is None else common.timestamp_ms,
     )
 
 

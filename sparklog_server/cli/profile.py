@@ -7,7 +7,7 @@ import click
 from sparklog.client.settings import ClientSettings
 from sparklog.client.settings import is_secret as is_client_secret
 from sparklog_server.cli.debug_secrets import is_secret
-from sparklog_server.cli.options import pairs
+from sparklog_server.cli.option_values import pairs
 from sparklog_server.cli.printing import as_json, print_json, print_table, report
 from sparklog_server.cli.profiles import (
     Profiles,

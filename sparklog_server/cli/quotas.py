@@ -7,7 +7,8 @@ import click
 
 from sparklog.client.admin.quotas import QuotaEntity, QuotaFilter
 from sparklog_server.cli.admin import admin
-from sparklog_server.cli.options import keep, pairs, reaches_cluster
+from sparklog_server.cli.option_values import pairs
+from sparklog_server.cli.options import keep, reaches_cluster
 from sparklog_server.cli.printing import as_json, listed, print_json, print_table, report
 from sparklog_server.cli.watching import can_watch
 
@@ -60,13 +61,13 @@ def describe(strict: bool, is_json: bool) -> None:
         for kind, name in parts.items()
     ]
     with admin() as cluster:
-        told = cluster.describe_client_quotas(filters, is_strict=strict)
+        described = cluster.describe_client_quotas(filters, is_strict=strict)
     if is_json:
-        print_json([{"entity": dict(entity.parts), "quotas": values} for entity, values in told.items()])
+        print_json([{"entity": dict(entity.parts), "quotas": values} for entity, values in described.items()])
         return
     rows = [
         [str(entity), key, int(value) if value.is_integer() else value]
-        for entity, values in told.items()
+        for entity, values in described.items()
         for key, value in values.items()
     ]
     print_table(

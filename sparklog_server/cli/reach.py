@@ -11,8 +11,8 @@ from typing import Final, Self
 
 import click
 
+from sparklog_server.cli.option_values import duration_text
 from sparklog_server.cli.options import no_broker, refused_by, retrying
-from sparklog_server.cli.positions import duration_text
 
 _FIELDS: Final = re.compile(r"bootstrap_servers=(\S+) last=(.*) client_id=")
 

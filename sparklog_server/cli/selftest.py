@@ -24,7 +24,7 @@ ROUND_TRIP_P50_MS_MAX: Final = 0.2
 
 
 class Measured(NamedTuple):
-    """What the runs told; `reference` in place of `compiled` kernels is slower."""
+    """The results of the runs; `reference` in place of `compiled` kernels is slower."""
 
     disk: "DiskSpeed"
     round_trip: "Spread"
@@ -34,7 +34,7 @@ class Measured(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """The same on the machine of docs/operations.md, where the conditions are told."""
+    """The same on the machine of docs/operations.md, where the conditions are described."""
 
     append_mb_s: float
     sync_p50_ms: float

@@ -258,14 +258,14 @@ class _Topics:
 
 def _result(connection: "duckdb.DuckDBPyConnection", query: str) -> tuple[list[str], Rows]:
     """The names of the columns, each once, and the rows."""
-    told = connection.execute(query)
+    result = connection.execute(query)
     names: list[str] = []
-    for name, *_ in told.description or ():
+    for name, *_ in result.description or ():
         same = names.count(name)
         names.append(f"{name}_{same}" if same else name)
 
     def rows() -> Rows:
-        while found := told.fetchmany(ROWS_AT_ONCE):
+        while found := result.fetchmany(ROWS_AT_ONCE):
             yield from found
 
     return names, rows()
@@ -279,8 +279,8 @@ def _print(names: Sequence[str], rows: Rows, output: Output) -> None:
         writer.writerows([shown(_text(value)) for value in row] for row in rows)
     elif output == "json":
         for row in rows:
-            told = {name: _plain(value) for name, value in zip(names, row, strict=True)}
-            sys.stdout.write(json_text(told))
+            fields = {name: _plain(value) for name, value in zip(names, row, strict=True)}
+            sys.stdout.write(json_text(fields))
     elif sys.stdout.isatty():
         found = [[None if value is None else _text(value) for value in row] for row in islice(rows, ROWS_MAX)]
         print_table(names, found)

@@ -48,96 +48,96 @@ def status(http: tuple[str, ...], events_max: int, is_json: bool) -> int:
         raise click.BadParameter(str(error), param_hint="--http") from None
     settings = client_settings()
     with Admin.from_settings(settings, awaits_silent=False) as asked:
-        told = status_of(asked, settings, given, events_max=events_max)
+        facts = status_of(asked, settings, given, events_max=events_max)
     if is_json:
-        print_json(_as_json(told))
+        print_json(_as_json(facts))
     elif sys.stdout.isatty():
-        _print_screen(told)
+        _print_screen(facts)
     else:
-        _print_lines(told)
-    return 0 if told.is_ok else 1
+        _print_lines(facts)
+    return 0 if facts.is_ok else 1
 
 
-def _print_screen(told: Status) -> None:
-    counts = told.counts
+def _print_screen(facts: Status) -> None:
+    counts = facts.counts
     click.secho(
-        f"{inert_name(told.cluster_id)}  {counts.topics} topics, {counts.partitions} partitions, "
+        f"{inert_name(facts.cluster_id)}  {counts.topics} topics, {counts.partitions} partitions, "
         f"{counts.offline} offline, {counts.under_replicated} under-replicated, "
-        f"lag {'unknown' if told.lag is None else f'{told.lag:,}'}",
-        fg="green" if told.is_ok else "red",
+        f"lag {'unknown' if facts.lag is None else f'{facts.lag:,}'}",
+        fg="green" if facts.is_ok else "red",
         bold=True,
     )
     rows: list[list[object]] = []
-    for row in told.brokers:
-        page = told.pages.get(told.page_of[row.node]) if row.node in told.page_of else None
+    for row in facts.brokers:
+        page = facts.pages.get(facts.page_of[row.node]) if row.node in facts.page_of else None
         uptime = uptime_text(page.uptime_s) if page is not None and page.uptime_s is not None else None
         disk = None if row.used is None else f"{bytes_text(row.used)}, {bytes_text(row.usable) or '?'} free"
-        state = told.state_of(row)
+        state = facts.state_of(row)
         rows.append([row.node, row.address, state, page.version if page else None, uptime, row.leaders, disk])
     worry = {number: "red" for number, row in enumerate(rows) if row[2] != "ok"}
     print_table(("broker", "address", "state", "release", "uptime", "leaders", "disk"), rows, emphasis=worry)
-    if told.groups:
+    if facts.groups:
         print_table(
             ("group", "state", "members", "lag"),
-            [[inert_name(one.group), *one[1:]] for one in told.groups[:GROUPS]],
+            [[inert_name(one.group), *one[1:]] for one in facts.groups[:GROUPS]],
         )
-        if len(told.groups) > GROUPS:
-            print_line(f"and {len(told.groups) - GROUPS} more groups: sparklog groups describe")
-    for address, page in told.pages.items():
+        if len(facts.groups) > GROUPS:
+            print_line(f"and {len(facts.groups) - GROUPS} more groups: sparklog groups describe")
+    for address, page in facts.pages.items():
         if page.events:
             click.secho(f"last events of {inert_name(str(address))}", bold=True)
         for line in page.events:
             print_line(line)
-    for note in told.notes:
+    for note in facts.notes:
         click.secho(inert_name(note), dim=True)
 
 
-def _print_lines(told: Status) -> None:
-    counts = told.counts
+def _print_lines(facts: Status) -> None:
+    counts = facts.counts
     print_line(
         "cluster",
-        f"id={told.cluster_id}",
-        f"brokers={len(told.brokers)}",
+        f"id={facts.cluster_id}",
+        f"brokers={len(facts.brokers)}",
         f"topics={counts.topics}",
         f"partitions={counts.partitions}",
         f"offline={counts.offline}",
         f"under_replicated={counts.under_replicated}",
-        f"lag={'unknown' if told.lag is None else told.lag}",
+        f"lag={'unknown' if facts.lag is None else facts.lag}",
     )
     brokers: list[list[object]] = []
-    for row in told.brokers:
-        page = told.pages.get(told.page_of[row.node]) if row.node in told.page_of else None
+    for row in facts.brokers:
+        page = facts.pages.get(facts.page_of[row.node]) if row.node in facts.page_of else None
         version, uptime_s = (page.version, page.uptime_s) if page is not None else (None, None)
         disk = (row.used, row.usable, row.total)
-        state = told.state_of(row)
+        state = facts.state_of(row)
         brokers.append(["broker", row.node, row.address, state, version, uptime_s, row.leaders, *disk])
     print_table((), brokers)
-    print_table((), [["group", *one] for one in told.groups])
-    for address, page in told.pages.items():
+    print_table((), [["group", *one] for one in facts.groups])
+    for address, page in facts.pages.items():
         print_table((), [["event", address, line.replace("\t", " ")] for line in page.events])
-    print_table((), [["note", note] for note in told.notes])
+    print_table((), [["note", note] for note in facts.notes])
 
 
-def _as_json(told: Status) -> dict[str, object]:
+def _as_json(facts: Status) -> dict[str, object]:
     return {
-        "cluster_id": told.cluster_id,
-        "is_ok": told.is_ok,
-        **told.counts._asdict(),
-        "lag": told.lag,
+        "cluster_id": facts.cluster_id,
+        "is_ok": facts.is_ok,
+        **facts.counts._asdict(),
+        "lag": facts.lag,
         "brokers": [
             {
                 "broker": row.node,
                 "address": row.address,
-                "state": told.state_of(row),
+                "state": facts.state_of(row),
                 "leaders": row.leaders,
                 "used": row.used,
                 "usable": row.usable,
                 "total": row.total,
-                "http": str(told.page_of[row.node]) if row.node in told.page_of else None,
+                "http": str(facts.page_of[row.node]) if row.node in facts.page_of else None,
             }
-            for row in told.brokers
+            for row in facts.brokers
         ],
-        "groups": [one._asdict() for one in told.groups],
-        "nodes": {str(address): page._asdict() for address, page in told.pages.items()},
-        "notes": told.notes,
+        "groups": [one._asdict() for one in facts.groups],
+        "nodes": {str(address): page._asdict() for address, page in facts.pages.items()},
+        "notes": facts.notes,
     }

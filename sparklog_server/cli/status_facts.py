@@ -154,12 +154,12 @@ def _pages(
     found: dict[Address, NodePage] = {}
     for address in asked:
         try:
-            told = samples(pages.read(address, "/metrics"), (_BUILD, _STARTED))
+            read = samples(pages.read(address, "/metrics"), (_BUILD, _STARTED))
         except PageFailed as error:
             notes.append(f"no release and uptime: {error}")
             continue
-        versions = [labels.get("version") for labels, _ in told[_BUILD]]
-        started = [value for _, value in told[_STARTED]]
+        versions = [labels.get("version") for labels, _ in read[_BUILD]]
+        started = [value for _, value in read[_STARTED]]
         events: tuple[str, ...] = ()
         try:
             events = tuple(pages.read(address, "/events").splitlines()[-events_max:]) if events_max else ()
@@ -189,8 +189,7 @@ def _groups(admin: Admin, silent: frozenset[NodeId], notes: list[str]) -> tuple[
     if len(names) > GROUPS_MAX:
         notes.append(f"{GROUPS_MAX} of {len(names)} groups are shown")
     found = [
-        GroupLine(name, told.group.state, len(told.group.members), told.lag)
-        for name, told in described.items()
+        GroupLine(name, one.group.state, len(one.group.members), one.lag) for name, one in described.items()
     ]
     states = {one.group_id: one.state for one in listing.found}
     found += [

@@ -45,8 +45,10 @@ def describe(nodes: tuple[int, ...], topics: tuple[str, ...], is_json: bool) -> 
     """
     with admin(awaits_silent=False) as cluster:
         wanted = partitions_named(cluster, topics) if topics else None
-        told, missing = described_by_all(lambda: cluster.describe_log_dirs(nodes or None, partitions=wanted))
-    dirs = [one for own in told.values() for one in own]
+        described, missing = described_by_all(
+            lambda: cluster.describe_log_dirs(nodes or None, partitions=wanted)
+        )
+    dirs = [one for own in described.values() for one in own]
     if is_json:
         print_json(
             [
@@ -122,8 +124,8 @@ def move(topics: tuple[str, ...], path: str, node: int) -> None:
 def producers(topics: tuple[str, ...], is_json: bool) -> None:
     """Show the producers of partitions; a hanging transaction has an old time and a first offset."""
     with admin() as cluster:
-        told = cluster.describe_producers(partitions_named(cluster, topics))
-    active = [(at, producer) for at, own in told.items() for producer in own]
+        described = cluster.describe_producers(partitions_named(cluster, topics))
+    active = [(at, producer) for at, own in described.items() for producer in own]
     if is_json:
         print_json(
             [

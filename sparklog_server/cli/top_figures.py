@@ -128,7 +128,7 @@ class Sampler:
         self._counters = {node: Counters() for node in self._nodes}
         self._lags: dict[str, tuple[float, int]] = {}
         self.known: tuple[tuple[str, int], ...] = ()
-        """The addresses of the brokers, as last told."""
+        """The addresses of the brokers, as of the last sample."""
 
     def __enter__(self) -> Self:
         return self
@@ -220,13 +220,13 @@ class Sampler:
             if name not in described
         ]
         lags: dict[str, tuple[float, int]] = {}
-        for name, told in described.items():
-            lag, growth, now_s = told.lag, None, time.monotonic()
+        for name, one in described.items():
+            lag, growth, now_s = one.lag, None, time.monotonic()
             if lag is not None:
                 lags[name] = now_s, lag
                 if name in self._lags and now_s > self._lags[name][0]:
                     growth = (lag - self._lags[name][1]) / (now_s - self._lags[name][0])
-            found.append(GroupFigures(name, told.group.state, len(told.group.members), lag, growth))
+            found.append(GroupFigures(name, one.group.state, len(one.group.members), lag, growth))
         self._lags = lags
         return sorted(found, key=lambda one: (-(one.lag or 0), one.group))
 

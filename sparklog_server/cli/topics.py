@@ -10,7 +10,8 @@ from sparklog.errors import BrokerError
 from sparklog.model import TopicPartition
 from sparklog_server.cli.admin import admin, chosen, matches_names, topic_names
 from sparklog_server.cli.offsets import Extent, extents, led
-from sparklog_server.cli.options import pairs, reaches_cluster
+from sparklog_server.cli.option_values import pairs
+from sparklog_server.cli.options import reaches_cluster
 from sparklog_server.cli.printing import (
     as_json,
     bytes_text,
@@ -95,8 +96,8 @@ def create(
     if not created:
         report("nothing to create: every topic exists")
     elif not is_json:
-        told = (f"{one.name} ({_count(one.partition_count, 'partition')})" for one in created.values())
-        report(f"created {', '.join(told)}", is_trial=validate_only)
+        texts = (f"{one.name} ({_count(one.partition_count, 'partition')})" for one in created.values())
+        report(f"created {', '.join(texts)}", is_trial=validate_only)
     if is_json:
         print_json(
             [

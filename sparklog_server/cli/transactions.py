@@ -295,7 +295,7 @@ def resolve(names: tuple[str, ...], accepts_loss: bool, is_json: bool) -> None:
         if not names:
             _show_open(log, left_open, is_json=is_json)
             return
-        told = []
+        resolved = []
         for name in names:
             sink = (
                 name
@@ -314,7 +314,7 @@ def resolve(names: tuple[str, ...], accepts_loss: bool, is_json: bool) -> None:
                     {one.transactional_id for one in decision.transactions} & set(left_open.get(sink, ()))
                 )
             )
-            told.append(
+            resolved.append(
                 {
                     "sink": sink,
                     "identity": name if decision is None else decision.identity,
@@ -323,9 +323,9 @@ def resolve(names: tuple[str, ...], accepts_loss: bool, is_json: bool) -> None:
                 }
             )
     if is_json:
-        print_json(told)
+        print_json(resolved)
     else:
-        print_table(["sink", "identity", "committed", "aborted"], [list(one.values()) for one in told])
+        print_table(["sink", "identity", "committed", "aborted"], [list(one.values()) for one in resolved])
 
 
 def _open_by_sink(cluster: Admin) -> dict[str, list[str]]:

@@ -112,7 +112,7 @@ def list_users(is_json: bool) -> None:
         return
     print_table(
         ("user", "mechanism", "iterations"),
-        [[user, *told] for user, mechanisms in found.items() for told in mechanisms.items()],
+        [[user, *mechanism] for user, mechanisms in found.items() for mechanism in mechanisms.items()],
         empty="there are no users",
     )
 

@@ -161,8 +161,8 @@ def _decode_of(schema: bytes, message: str) -> Decode:
     decode = decoder(schema, message)
 
     def decoded(value: bytes) -> object:
-        told: object = json.loads(decode(value)[1], parse_constant=_as_text)
-        return told
+        parsed: object = json.loads(decode(value)[1], parse_constant=_as_text)
+        return parsed
 
     return decoded
 
@@ -175,14 +175,14 @@ def _as_text(word: str) -> str:
 def _json(value: bytes) -> object:
     try:
         # Any: json answers so.
-        told: Any = json.loads(value[SIZE:] if is_prefixed(value) else value, parse_constant=_refused)
+        parsed: Any = json.loads(value[SIZE:] if is_prefixed(value) else value, parse_constant=_refused)
         # A number beyond those of JSON, and half of a surrogate pair, are refused here.
-        json.dumps(told, allow_nan=False, ensure_ascii=False).encode()
+        json.dumps(parsed, allow_nan=False, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("not JSON: it is nested too deeply") from None
     except ValueError as error:
         raise ValueError(f"not JSON: {error}") from None
-    return told
+    return parsed
 
 
 def _refused(word: str) -> object:

@@ -349,8 +349,8 @@ async def _without_topic(ask: Ask, error: UnknownTopic) -> Response:
         existing = {}
     if not name or name in existing:
         return ask.failed(404, "Not found", str(error))
-    told = await to_thread.run_sync(Absent, "topic", name, existing, "/topics/")
-    return ask.page("error.html", 404, title="Not found", text=str(told), similar=told.similar)
+    absent = await to_thread.run_sync(Absent, "topic", name, existing, "/topics/")
+    return ask.page("error.html", 404, title="Not found", text=str(absent), similar=absent.similar)
 
 
 def _field_of(error: Exception, form: Mapping[str, list[str]]) -> str:

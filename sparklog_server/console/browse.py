@@ -138,8 +138,8 @@ def _merged(
 
 def _offsets(admin: Admin, wanted: Wanted, position: int) -> dict[TopicPartition, int]:
     asked = dict.fromkeys(wanted.partitions, position)
-    told = admin.list_offsets(asked, isolation_level=wanted.isolation)
-    return {at: one.offset for at, one in told.items()}
+    offsets = admin.list_offsets(asked, isolation_level=wanted.isolation)
+    return {at: one.offset for at, one in offsets.items()}
 
 
 def _span(

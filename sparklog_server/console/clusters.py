@@ -156,10 +156,10 @@ class Cluster:
         """Every topic by name, internal ones too, at most `TOPICS_FRESH_S` old while the brokers answer."""
         if self._topics is not None and monotonic() < self._topics[0] + TOPICS_FRESH_S:
             return self._topics[1]
-        told = await self.soon("topics", all_topics)
-        if not told.age_s:
-            self._topics = (monotonic(), told.result)
-        return told.result
+        listed = await self.soon("topics", all_topics)
+        if not listed.age_s:
+            self._topics = (monotonic(), listed.result)
+        return listed.result
 
     @property
     def is_closed(self) -> bool:

@@ -74,8 +74,8 @@ def dotted(name: str) -> Markup:
 
 def doc(text: str | None) -> Markup:
     """Prose of a broker on one line, without the tags that Kafka's has."""
-    told = inert(_TAG.sub("", text or ""))[:_DOC_CHARACTERS_MAX]
-    pieces = [escape(piece) for piece in told.split("`")]
+    prose = inert(_TAG.sub("", text or ""))[:_DOC_CHARACTERS_MAX]
+    pieces = [escape(piece) for piece in prose.split("`")]
     # Between two backticks is a word of the settings.
     return Markup("").join(
         Markup("<code>{}</code>").format(piece) if number % 2 else piece

@@ -31,7 +31,7 @@ LAGS_MAX: Final = 50
 
 
 class Point(NamedTuple):
-    """A time in seconds, and rates per second; None where a sample is missing, or sizes are not told."""
+    """A time in seconds, and rates per second; None where a sample is missing, or sizes are unknown."""
 
     at_s: float
     records: float | None

@@ -136,7 +136,7 @@ class Authority:
         return _key_pem(key) + certificate.public_bytes(Encoding.PEM)
 
 
-def told(path: Path) -> list[Certificate]:
+def certificates_in(path: Path) -> list[Certificate]:
     """The certificates of a PEM file, at least one; raises SettingsError."""
     return [
         Certificate(

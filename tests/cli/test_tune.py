@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sparklog_server.cli.tune_checks import Machine, Mount, Row, checked
+from sparklog_server.cli.tune import Machine, Mount, Row, checked
 from tests.cli.conftest import Tell
 
 GOOD = {

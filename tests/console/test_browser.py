@@ -250,14 +250,14 @@ def test_a_live_tail_shows_new_records_pauses_and_resumes(
     admin.create_topics({"watched": 1})
     with sparklog.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
         driver.get(f"{url}/topics/watched/live")
-        until(driver, lambda one: "live" in found(one, "#told").text)
+        until(driver, lambda one: "live" in found(one, "#counts").text)
         producer.send("watched", b"first <b0ld>").result()
         until(driver, lambda one: "first <b0ld>" in found(one, "#rows").text)
         found(driver, "#pause").click()
-        assert "paused" in found(driver, "#told").text
+        assert "paused" in found(driver, "#counts").text
         producer.send("watched", b"second").result()
         assert "second" not in found(driver, "#rows").text
         found(driver, "#pause").click()
         until(driver, lambda one: "second" in found(one, "#rows").text)
-        assert "2 records seen, 2 shown" in found(driver, "#told").text
+        assert "2 records seen, 2 shown" in found(driver, "#counts").text
     assert complaints(driver) == []

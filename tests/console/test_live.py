@@ -46,7 +46,7 @@ def test_records_arrive_as_rows_with_counts(browser: Browser, producer: Producer
     with browser.client.stream("GET", f"/topics/{TOPIC}/tail") as response:
         assert response.headers["content-type"].startswith("text/event-stream")
         told = events(response.iter_lines())
-        assert next(told)[0] == "told"
+        assert next(told)[0] == "counts"
         producer.send(TOPIC, b"<b0ld>\x1b two\nlines", b"k", partition=1).result()
         name, rows = next(told)
         assert name == "rows"
@@ -78,7 +78,7 @@ def test_records_beyond_the_limit_are_counted_and_not_shown(browser: Browser, pr
         counts = {"seen": 0}
         while counts["seen"] < 100:
             name, text = next(told)
-            counts = json.loads(text) if name == "told" else counts
+            counts = json.loads(text) if name == "counts" else counts
         assert 0 < counts["shown"] < 50
         assert counts["shown"] + counts["skipped"] == 100
 
@@ -125,7 +125,7 @@ def _fill(browser: Browser) -> None:
     # An iterator that is freed closes its response.
     told = [events(stream.__enter__().iter_lines()) for stream in streams]
     try:
-        assert [next(one)[0] for one in told] == ["told"] * TAILS_MAX
+        assert [next(one)[0] for one in told] == ["counts"] * TAILS_MAX
         with browser.client.stream("GET", f"/topics/{TOPIC}/tail") as refused:
             assert next(events(refused.iter_lines()))[0] == "gone"
     finally:

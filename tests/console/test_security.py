@@ -155,7 +155,7 @@ def test_a_live_tail_ends_with_its_session(visitor: Browser) -> None:
     log_in(visitor)
     with visitor.client.stream("GET", "/topics/open/tail") as response:
         lines = response.iter_lines()
-        assert next(lines) == "event: told"
+        assert next(lines) == "event: counts"
         visitor.post("/logout")
         assert "event: gone" in lines
 

@@ -61,10 +61,10 @@ async def groups(ask: Ask) -> Response:
     page = min(max(1, ask.number("page", 1, at_most=PAGES_MAX)), pages)
     shown = listed[(page - 1) * PER_PAGE : page * PER_PAGE]
     names = [one.group_id for one in shown]
-    told, errors = await ask.admin(lambda admin: described_groups(admin, names, listing.silent))
+    described, errors = await ask.admin(lambda admin: described_groups(admin, names, listing.silent))
     rows = []
     for one in shown:
-        known = told.get(one.group_id)
+        known = described.get(one.group_id)
         rows.append(
             GroupRow(
                 one.group_id,
@@ -90,15 +90,15 @@ async def group(ask: Ask) -> Response:
     """One group."""
     return ask.page(
         "group.html",
-        told=await _one(ask, ask.either("name")),
+        described=await _one(ask, ask.either("name")),
         sent={name: ask.query(name) for name in ("topic", "way", "value")},
     )
 
 
 async def lag(ask: Ask) -> Response:
     """The lag of a group over time, for a chart: the partitions with the most lag now, and the sum of all."""
-    told = await _one(ask, ask.either("name"))
-    history = ask.session.samples.lag(told.group.group_id, {row.at: row.lag for row in told.rows})
+    described = await _one(ask, ask.either("name"))
+    history = ask.session.samples.lag(described.group.group_id, {row.at: row.lag for row in described.rows})
     last = history[-1][2] if history else {}
     top = sorted(last, key=lambda at: (-last[at], at))[:LINES_MAX]
     series: dict[str, list[int | None]] = {at: [lags.get(at) for *_, lags in history] for at in top}
@@ -119,7 +119,7 @@ async def preview(ask: Ask) -> Response:
         ask.wrong(Refused(absent("topic", topic, existing), "topic"))
         return await group(ask)
 
-    def told(admin: Admin) -> Preview:
+    def previewed(admin: Admin) -> Preview:
         committed = admin.list_group_offsets([name])[name]
         if edited:
             offsets: dict[TopicPartition, int | str] = {_partition(at): offset for at, offset in edited}
@@ -140,7 +140,7 @@ async def preview(ask: Ask) -> Response:
         return Preview(rows, members_of(admin, name))
 
     try:
-        shown = await ask.admin(told)
+        shown = await ask.admin(previewed)
     except OperationRefused as error:
         if edited:
             raise
@@ -217,13 +217,13 @@ async def delete(ask: Ask) -> Response:
 
 
 async def _one(ask: Ask, name: str) -> DescribedGroup:
-    told, errors = await ask.admin(lambda admin: described_groups(admin, [name]))
-    if name not in told:
+    described, errors = await ask.admin(lambda admin: described_groups(admin, [name]))
+    if name not in described:
         if (error := errors.get(name)) is not None:
             raise error
         listing = await ask.admin(lambda admin: listed_by_all(admin.list_groups))
         raise Absent("group", name, [one.group_id for one in listing.found], "/group?name=")
-    return told[name]
+    return described[name]
 
 
 def _moved(

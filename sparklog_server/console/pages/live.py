@@ -1,7 +1,7 @@
 """Live tail: new records as server-sent events, at most so many a second, the others counted.
 
 event: rows   rows of the table, as HTML
-event: told   {"seen", "shown", "skipped", "at"}: counts since the start; `at` resumes after a pause
+event: counts   {"seen", "shown", "skipped", "at"}: counts since the start; `at` resumes after a pause
 event: gone   why the tail ended
 """
 
@@ -180,7 +180,7 @@ async def _followed(
             yield _event("rows", await ask.cluster.run(_rendered, ask, rows, taken, form))
         if new.records or is_new:
             at = await ask.cluster.run(tail.positions)
-            yield _event("told", json.dumps({"seen": seen, "shown": shown, "skipped": skipped, "at": at}))
+            yield _event("counts", json.dumps({"seen": seen, "shown": shown, "skipped": skipped, "at": at}))
             is_new = False
         else:
             yield ":\n\n"  # a comment: it finds out that the browser is gone

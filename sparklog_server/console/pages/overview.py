@@ -78,10 +78,10 @@ async def overview(ask: Ask) -> Response:
 
 def _space(admin: Admin) -> Space:
     try:
-        told = described_by_all(admin.describe_log_dirs)
+        answered = described_by_all(admin.describe_log_dirs)
     except BrokerError as error:
         return Space({}, str(error))
-    return Space(told.found, None, told.silent, tuple(missing_of(told.errors)))
+    return Space(answered.found, None, answered.silent, tuple(missing_of(answered.errors)))
 
 
 def _groups(admin: Admin) -> Groups:
@@ -104,8 +104,8 @@ async def rates(ask: Ask) -> Response:
         {
             "times": [round(point.at_s, 1) for point in points],
             "series": {
-                name: [None if rate is None else round(rate, 2) for rate in told]
-                for name, told in series.items()
+                name: [None if rate is None else round(rate, 2) for rate in rates]
+                for name, rates in series.items()
             },
             "is_partial": samples.is_partial,
         },
@@ -116,10 +116,10 @@ async def rates(ask: Ask) -> Response:
 async def quorum(ask: Ask) -> Response:
     """Voters, observers and features."""
 
-    def told(admin: Admin) -> tuple[Quorum, dict[str, Feature]]:
+    def asked(admin: Admin) -> tuple[Quorum, dict[str, Feature]]:
         return admin.describe_quorum(), admin.describe_features()
 
-    described, features = await ask.admin(told)
+    described, features = await ask.admin(asked)
     leader = next((one for one in described.voters if one.node_id == described.leader), None)
     return ask.page(
         "quorum.html",

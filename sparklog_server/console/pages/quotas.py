@@ -21,8 +21,8 @@ _KINDS: Final = ("user", "client-id", "ip")
 
 async def quotas(ask: Ask) -> Response:
     """All quotas."""
-    told = await ask.admin(lambda admin: admin.describe_client_quotas())
-    rows = [(entity, key, value) for entity, values in told.items() for key, value in values.items()]
+    described = await ask.admin(lambda admin: admin.describe_client_quotas())
+    rows = [(entity, key, value) for entity, values in described.items() for key, value in values.items()]
     return ask.page("quotas.html", rows=rows, keys=KEYS, kinds=_KINDS)
 
 

@@ -291,10 +291,10 @@ async def produce(ask: Ask) -> Response:
         raise Refused(f"there is no partition {partition!r}", "partition")
     key, value = _content(ask, "key"), _content(ask, "value")
     headers = _headers(ask.field("headers"))
-    told = await ask.cluster.run(_send, settings, name, number, key, value, headers)
+    written = await ask.cluster.run(_send, settings, name, number, key, value, headers)
     return ask.moved(
-        f"/topics/{name}/records/{told.topic_partition.partition}/{told.offset}",
-        f"Written to {told.topic_partition}, offset {told.offset}.",
+        f"/topics/{name}/records/{written.topic_partition.partition}/{written.offset}",
+        f"Written to {written.topic_partition}, offset {written.offset}.",
     )
 
 

@@ -17,7 +17,7 @@ async def settings(ask: Ask) -> Response:
     search, shows_all = ask.query("q"), ask.query("all") == "1"
     edited, wanted = ask.query("edit") or ask.field("key"), ask.query("broker") or ask.field("shown")
 
-    def told(admin: Admin) -> tuple[Cluster, Node, dict[str, ConfigEntry], str]:
+    def asked(admin: Admin) -> tuple[Cluster, Node, dict[str, ConfigEntry], str]:
         cluster = admin.describe_cluster(include_fenced=True)
         broker = _chosen(cluster, wanted)
         if broker.is_fenced:
@@ -32,7 +32,7 @@ async def settings(ask: Ask) -> Response:
         except (ConnectionFailed, RequestTimeout) as error:
             return cluster, broker, {}, f"Broker {broker.node_id} does not answer: {error}"
 
-    cluster, broker, entries, problem = await ask.admin(told)
+    cluster, broker, entries, problem = await ask.admin(asked)
     rows = [
         entry
         for name, entry in sorted(entries.items())

@@ -29,7 +29,7 @@ async def topic(ask: Ask) -> Response:
     """Partitions and settings."""
     name = ask.part("topic")
 
-    def told(admin: Admin) -> tuple[Topic, list[PartitionRow], dict[str, ConfigEntry]]:
+    def asked(admin: Admin) -> tuple[Topic, list[PartitionRow], dict[str, ConfigEntry]]:
         described = admin.describe_topics([name])[name]
         try:
             settings = admin.describe_configs([name])[name]
@@ -37,7 +37,7 @@ async def topic(ask: Ask) -> Response:
             settings = {}
         return described, _rows(admin, described), settings
 
-    described, rows, settings = await ask.admin(told)
+    described, rows, settings = await ask.admin(asked)
     edited = ask.query("edit") or ask.field("key")
     shows_all = ask.query("all") == "1" or bool(edited)
     return ask.page(
@@ -108,14 +108,12 @@ def _rows(admin: Admin, described: Topic) -> list[PartitionRow]:
     all_of = [TopicPartition(described.name, one.partition) for one in shown]
     led = [at for at, one in zip(all_of, shown, strict=True) if one.leader >= 0]
     begins = (
-        {at: told.offset for at, told in admin.list_offsets(dict.fromkeys(led, EARLIEST)).items()}
+        {at: one.offset for at, one in admin.list_offsets(dict.fromkeys(led, EARLIEST)).items()}
         if led
         else {}
     )
     ends = (
-        {at: told.offset for at, told in admin.list_offsets(dict.fromkeys(led, LATEST)).items()}
-        if led
-        else {}
+        {at: one.offset for at, one in admin.list_offsets(dict.fromkeys(led, LATEST)).items()} if led else {}
     )
     sizes: dict[TopicPartition, dict[NodeId, int]] = {}
     try:

@@ -30,14 +30,14 @@ async def groups(ask: Ask) -> Response:
     """The groups with a committed offset or an assignment in the topic."""
     topic = ask.part("topic")
 
-    def told(admin: Admin) -> tuple[list[DescribedGroup], int, list[str]]:
+    def readers(admin: Admin) -> tuple[list[DescribedGroup], int, list[str]]:
         admin.describe_topics([topic])
         listing = listed_by_all(admin.list_groups)
         names = [one.group_id for one in listing.found]
         described, errors = described_groups(admin, names[:GROUPS_MAX], listing.silent)
         return list(described.values()), len(names), missing_of({**listing.errors, **errors})
 
-    described, count, missing = await ask.admin(told)
+    described, count, missing = await ask.admin(readers)
     rows = [row for one in described if (row := _reader(one, topic)) is not None]
     asked = min(count, GROUPS_MAX)
     return ask.page(
@@ -45,15 +45,15 @@ async def groups(ask: Ask) -> Response:
     )
 
 
-def _reader(told: DescribedGroup, topic: str) -> ReaderRow | None:
-    own = [row for row in told.rows if row.at.topic == topic]
+def _reader(described: DescribedGroup, topic: str) -> ReaderRow | None:
+    own = [row for row in described.rows if row.at.topic == topic]
     if not own:
         return None
     lags = [row.lag for row in own if row.lag is not None]
     members = {row.member.member_id for row in own if row.member is not None}
-    group = told.group
+    group = described.group
     return ReaderRow(
-        group.group_id, group.state, told.is_spark, len(members), len(own), sum(lags) if lags else None
+        group.group_id, group.state, described.is_spark, len(members), len(own), sum(lags) if lags else None
     )
 
 
@@ -62,14 +62,14 @@ async def acls(ask: Ask) -> Response:
     topic = ask.part("topic")
     wanted = AclFilter("topic", topic, "match")
 
-    def told(admin: Admin) -> list[AclRule]:
+    def asked(admin: Admin) -> list[AclRule]:
         admin.describe_topics([topic])
         return admin.describe_acls(wanted)
 
     rules: list[AclRule] = []
     is_disabled = False
     try:
-        rules = await ask.admin(told)
+        rules = await ask.admin(asked)
     except BrokerError as error:
         if error.code is not ErrorCode.SECURITY_DISABLED:
             raise

@@ -97,10 +97,10 @@ async def _sizes(ask: Ask, shown: list[Topic]) -> dict[str, int]:
     if not partitions:
         return sizes
     try:
-        told = await ask.admin(lambda admin: admin.describe_log_dirs(partitions=partitions))
+        described = await ask.admin(lambda admin: admin.describe_log_dirs(partitions=partitions))
     except SparklogError:
         return sizes
-    for dirs in told.values():
+    for dirs in described.values():
         for one in dirs:
             for at, replica in one.replicas.items():
                 sizes[at.topic] = sizes.get(at.topic, 0) + replica.size_bytes

@@ -22,11 +22,11 @@ async def transactions(ask: Ask) -> Response:
     search, state, finds = ask.query("q"), ask.query("state"), ask.query("hanging") == "1"
     states = [state] if state in STATES else []
 
-    def told(admin: Admin) -> tuple[Answered[list[TransactionListing]], list[OpenTransaction] | None]:
+    def asked(admin: Admin) -> tuple[Answered[list[TransactionListing]], list[OpenTransaction] | None]:
         listing = listed_by_all(lambda: admin.list_transactions(states=states))
         return listing, admin.find_hanging_transactions(longer_than_ms=LONGER_THAN_MS) if finds else None
 
-    listing, hanging = await ask.admin(told)
+    listing, hanging = await ask.admin(asked)
     found = [one for one in listing.found if search.lower() in one.transactional_id.lower()]
     return ask.page(
         "transactions.html",
@@ -44,11 +44,11 @@ async def transaction(ask: Ask) -> Response:
     """One transactional id."""
     name = ask.either("id")
 
-    def told(admin: Admin) -> TransactionDescription:
+    def described(admin: Admin) -> TransactionDescription:
         return admin.describe_transactions([name])[name]
 
     try:
-        return ask.page("transaction.html", told=await ask.admin(told))
+        return ask.page("transaction.html", transaction=await ask.admin(described))
     except BrokerError as error:
         if error.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
             raise

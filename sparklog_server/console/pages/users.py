@@ -13,8 +13,8 @@ _PASSWORD_MAX: Final = 4096
 
 async def users(ask: Ask) -> Response:
     """The users with their mechanisms."""
-    told = await ask.admin(lambda admin: admin.describe_user_scram_credentials())
-    rows = [(user, *one) for user, mechanisms in told.items() for one in mechanisms.items()]
+    described = await ask.admin(lambda admin: admin.describe_user_scram_credentials())
+    rows = [(user, *one) for user, mechanisms in described.items() for one in mechanisms.items()]
     return ask.page("users.html", rows=rows, mechanisms=MECHANISMS)
 
 

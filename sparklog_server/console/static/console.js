@@ -74,10 +74,10 @@
     waiting.className = "waiting";
     waiting.textContent = "waiting for the first samples";
     place.append(waiting);
-    const draw = (told) => {
-      const series = Object.entries(told.series), data = [told.times, ...series.map(([, values]) => values)];
-      waiting.hidden = told.times.length > 1;
-      if (told.times.length < 2) return;
+    const draw = (sampled) => {
+      const series = Object.entries(sampled.series), data = [sampled.times, ...series.map(([, values]) => values)];
+      waiting.hidden = sampled.times.length > 1;
+      if (sampled.times.length < 2) return;
       const now = series.map(([name]) => name).join("\n");
       if (plot && now === names) { plot.setData(data); return; }
       plot?.destroy();
@@ -92,7 +92,7 @@
           ...(series.some(([label]) => isOfBytes(label)) ? [{ ...axis, scale: "bytes", side: 1, grid: { show: false }, values: (_, ticks) => ticks.map((one) => `${short(one)}B`), size: 64 }] : [])],
         series: [{ label: "Time (UTC)", value: (_, at) => (at == null ? "–" : clock(at)) }, ...series.map(([label], index) => ({
           label, scale: isOfBytes(label) ? "bytes" : "y", stroke: COLOURS[index % COLOURS.length], width: 2, value: (_, value) => short(value),
-          fill: series.length === 1 ? `${COLOURS[0]}22` : undefined, spanGaps: false, points: { show: told.times.length < 3 },
+          fill: series.length === 1 ? `${COLOURS[0]}22` : undefined, spanGaps: false, points: { show: sampled.times.length < 3 },
         }))],
       }, data, place);
     };
@@ -114,11 +114,11 @@
   // -- live tail
   const tail = document.getElementById("tail");
   if (tail) {
-    const rows = document.getElementById("rows"), told = document.getElementById("told"), pause = document.getElementById("pause");
+    const rows = document.getElementById("rows"), counts = document.getElementById("counts"), pause = document.getElementById("pause");
     let source = null, at = "", before = { seen: 0, shown: 0, skipped: 0 }, now = { seen: 0, shown: 0, skipped: 0 };
     const say = (state) => {
       const sum = (name) => (before[name] + now[name]).toLocaleString("en").replaceAll(",", "\u202f");
-      told.textContent = `${state} · ${sum("seen")} records seen, ${sum("shown")} shown` + (before.skipped + now.skipped ? `, ${sum("skipped")} left out by the limit` : "");
+      counts.textContent = `${state} · ${sum("seen")} records seen, ${sum("shown")} shown` + (before.skipped + now.skipped ? `, ${sum("skipped")} left out by the limit` : "");
     };
     const begin = () => {
       const url = new URL(tail.dataset.tail, location.href);
@@ -133,15 +133,15 @@
         rows.prepend(part.content);
         while (rows.children.length > ROWS_MAX) rows.lastElementChild.remove();
       });
-      source.addEventListener("told", (event) => {
+      source.addEventListener("counts", (event) => {
         now = JSON.parse(event.data);
         at = now.at;
         say("live");
       });
-      source.addEventListener("gone", (event) => { end(); told.textContent = event.data; pause.textContent = "Resume"; });
+      source.addEventListener("gone", (event) => { end(); counts.textContent = event.data; pause.textContent = "Resume"; });
       source.onerror = () => {
         keep();
-        if (source?.readyState === EventSource.CLOSED) { end(); told.textContent = "the tail has ended; reload the page"; pause.textContent = "Resume"; } else say("the connection is lost, trying again");
+        if (source?.readyState === EventSource.CLOSED) { end(); counts.textContent = "the tail has ended; reload the page"; pause.textContent = "Resume"; } else say("the connection is lost, trying again");
       };
     };
     const keep = () => { for (const name of ["seen", "shown", "skipped"]) { before[name] += now[name]; now[name] = 0; } };

@@ -1,6 +1,6 @@
-"""Times, durations and positions as values of options: a value that does not fit is an error of usage."""
+"""Values of options: times, durations, positions and KEY=VALUE. A value that does not fit is a usage error."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -9,8 +9,9 @@ import click
 from sparklog import durations
 from sparklog.client.admin import positions
 from sparklog.client.admin.positions import INT64_MAX, Position, offsets_at
+from sparklog_server.config.units import in_unit_of
 
-__all__ = ["INT64_MAX", "Position", "duration_ms", "offsets_at", "position", "time_ms"]
+__all__ = ["INT64_MAX", "Position", "duration_ms", "offsets_at", "pairs", "position", "time_ms"]
 
 T = TypeVar("T")
 
@@ -43,6 +44,17 @@ def time_ms(text: str, hint: str) -> int:
 def position(text: str, hint: str, now_ms: int) -> Position:
     """A position in a log."""
     return parsed(partial(positions.position, text, now_ms), hint)
+
+
+def pairs(assignments: Sequence[str], option: str) -> dict[str, str]:
+    """`key=value` texts as a mapping; a value with a unit, such as `7d`, is converted to that of its key."""
+    given = {}
+    for assignment in assignments:
+        key, equals, value = assignment.partition("=")
+        if not equals or not key.strip():
+            raise click.BadParameter(f"{key[:60]!r} is not KEY=VALUE", param_hint=option)
+        given[key.strip()] = in_unit_of(key.strip(), value.strip())
+    return given
 
 
 def parsed(parse: Callable[[], T], hint: str) -> T:

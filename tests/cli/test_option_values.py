@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from sparklog.client.settings import ClientSettings
 from sparklog.spark.positions import duration_ms as duration_of_an_option
-from sparklog_server.cli.positions import Position, duration_ms, position, time_ms
+from sparklog_server.cli.option_values import Position, duration_ms, position, time_ms
 
 NOW_MS = 1_700_000_000_000
 
