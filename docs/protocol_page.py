@@ -122,13 +122,6 @@ MISSING: Final = (
         "is refused with INVALID_REPLICA_ASSIGNMENT.",
     ),
     Missing(
-        "changes of the controller quorum",
-        "KIP-853",
-        "The APIs of voters are not advertised: `kafka-metadata-quorum add-controller` and "
-        "`remove-controller` fail. A voter whose directory is lost cannot be replaced.",
-        (80, 81, 82),
-    ),
-    Missing(
         "throttles of replication",
         "KIP-73",
         "The settings `leader.replication.throttled.*` and `follower.replication.throttled.*` are stored "

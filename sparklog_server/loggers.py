@@ -68,9 +68,9 @@ _DECLARED: Final[dict[str, dict[Level, str]]] = {
         "reply-aborted session-closed",
     },
     "sparklog.raft": {
-        INFO: "raft-role raft-snapshot-installed raft-truncated",
-        WARN: "metadata-log-awaits-room metadata-log-not-closed-cleanly raft-divergence-unclear "
-        "raft-records-refused raft-resigned",
+        INFO: "raft-leader-removed raft-role raft-snapshot-installed raft-truncated raft-voters",
+        WARN: "metadata-log-awaits-room metadata-log-not-closed-cleanly raft-change-refused "
+        "raft-divergence-unclear raft-records-refused raft-resigned",
         ERROR: "metadata-log-failed metadata-snapshot-damaged raft-committed-records-lost raft-two-leaders",
     },
     "sparklog.replica": {

@@ -82,6 +82,8 @@ _MODULES: Final = {
     72: "telemetry",
     74: "configs",
     75: "describe_topics",
+    80: "voters",
+    81: "voters",
 }
 """The module of `handlers` that has the handler of each other API."""
 TELEMETRY_APIS: Final = frozenset((71, 72))

@@ -18,6 +18,7 @@ from sparklog.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
 from sparklog.wire.messages.envelope import EnvelopeRequest
 from sparklog.wire.messages.fetch import FetchRequest
 from sparklog.wire.messages.fetch_snapshot import FetchSnapshotRequest
+from sparklog.wire.messages.update_raft_voter import UpdateRaftVoterRequest
 from sparklog.wire.messages.vote import VoteRequest
 from sparklog_server.broker.context import Context, Handlers
 from sparklog_server.broker.dispatch import SERVED
@@ -31,6 +32,7 @@ from sparklog_server.broker.handlers.raft import (
     fetch_snapshot,
     vote,
 )
+from sparklog_server.broker.handlers.voters import update_raft_voter
 from sparklog_server.broker.session import Call, Parked
 
 
@@ -53,6 +55,7 @@ CONTROLLER: Final[Handlers] = {
     67: (command_of_node, AllocateProducerIdsRequest),
     70: (command_of_node, ControllerRegistrationRequest),
     73: (command_of_node, AssignReplicasToDirsRequest),
+    82: (update_raft_voter, UpdateRaftVoterRequest),
 }
 """The handlers that differ from those of a listener of clients; `dispatch` imports the others."""
 NEWEST_OF_CONTROLLER: Final = {

@@ -4,11 +4,13 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
+from .keys import boolean as _boolean
 from .keys import integer as _int
 from .keys import invalid
 from .keys import several as _list
 
 VOTERS_KEY = "controller.quorum.voters"
+AUTO_JOIN_KEY = "controller.quorum.auto.join.enable"
 BOOTSTRAP_KEY = "controller.quorum.bootstrap.servers"
 _PORT_MAX = 65_535
 
@@ -100,6 +102,15 @@ class QuorumSettings(msgspec.Struct, frozen=True, kw_only=True):
             1,
         ),
     ] = 1 << 20
+    auto_join_enable: Annotated[
+        bool,
+        _boolean(
+            AUTO_JOIN_KEY,
+            "Make this controller a voter of the metadata quorum when it is none (KIP-1186). A voter with "
+            "its node id and another directory is removed first. Stop such a controller before you remove "
+            "it, or it joins again.",
+        ),
+    ] = False
 
     @property
     def voters(self) -> tuple[Voter, ...]:

@@ -11,7 +11,7 @@ from sparklog.errors import SettingsError
 
 from .keys import invalid
 from .listeners import Listener
-from .quorum_settings import BOOTSTRAP_KEY, VOTERS_KEY, QuorumSettings
+from .quorum_settings import AUTO_JOIN_KEY, BOOTSTRAP_KEY, VOTERS_KEY, QuorumSettings
 
 BROKER, CONTROLLER = "broker", "controller"
 
@@ -98,6 +98,12 @@ def _check_quorum(settings: Roles) -> None:
 
 def _check_broker(settings: Roles) -> None:
     """A node that is only a broker knows the name of the controllers' listener and does not open it."""
+    if settings.quorum.auto_join_enable:
+        raise invalid(
+            AUTO_JOIN_KEY,
+            "true",
+            "a node with process.roles=broker is no voter: remove it, or set process.roles=broker,controller",
+        )
     names = settings.controller_listener_names
     if not names:
         raise SettingsError(

@@ -25,7 +25,6 @@ controller.performance.always.log.threshold.ms | LONG | r | 0.. | 2000 | A decis
 controller.performance.sample.period.ms | LONG | r | 100.. | 60000 | How often figures of the controller's speed are logged.
 controller.quorum.append.linger.ms | INT | r | 0.. | 25 |
     How long the leader of the quorum gathers records before a sync; in sparklog the records that arrive during a sync share the next one.
-controller.quorum.auto.join.enable | BOOLEAN | r | - | false | Let a new controller make itself a voter.
 controller.socket.timeout.ms | INT | r | - | 30000 | How long a connection to the controller may take to answer.
 create.topic.policy.class.name | CLASS | r | - | <none> | A Java class that judges new topics.
 delete.records.purgatory.purge.interval.requests | INT | r | - | 1 |

@@ -2,6 +2,7 @@
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant
+from sparklog.wire.messages.add_raft_voter import AddRaftVoterRequest
 from sparklog.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from sparklog.wire.messages.alter_configs import AlterConfigsRequest
 from sparklog.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
@@ -14,6 +15,7 @@ from sparklog.wire.messages.delete_topics import DeleteTopicsRequest
 from sparklog.wire.messages.describe_quorum import DescribeQuorumRequest
 from sparklog.wire.messages.elect_leaders import ElectLeadersRequest
 from sparklog.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from sparklog.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
 from sparklog.wire.messages.update_features import UpdateFeaturesRequest
 from sparklog.wire.schema import Message
 from sparklog_server.config.layers import Layers
@@ -69,6 +71,9 @@ def administer(
             return delete_acls(pending, command)
         case UpdateFeaturesRequest():
             return update_features(pending, command, layers.static, quorum, now)
+        case AddRaftVoterRequest() | RemoveRaftVoterRequest():
+            text = "This node has become the leader of the metadata quorum: ask again."
+            return Outcome((), refusal_of(command, ErrorCode.REQUEST_TIMED_OUT, text))
         case DescribeQuorumRequest():
             # Of a node that has become the leader since a client asked it: the client asks again.
             return Outcome((), refusal_of(command, ErrorCode.NOT_LEADER_OR_FOLLOWER, None))

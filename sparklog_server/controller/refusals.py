@@ -3,6 +3,7 @@ metadata log cannot be written.
 """
 
 from sparklog.errors import ErrorCode
+from sparklog.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from sparklog.wire.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
@@ -63,6 +64,7 @@ from sparklog.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from sparklog.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from sparklog.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
 from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from sparklog.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
@@ -143,6 +145,10 @@ def refusal_of(command: Message, code: ErrorCode, message: str | None) -> Messag
             return UpdateFeaturesResponse(error_code=code, error_message=message)
         case DescribeQuorumRequest():
             return DescribeQuorumResponse(error_code=code, error_message=message)
+        case AddRaftVoterRequest():
+            return AddRaftVoterResponse(error_code=code, error_message=message)
+        case RemoveRaftVoterRequest():
+            return RemoveRaftVoterResponse(error_code=code, error_message=message)
         case UnregisterBrokerRequest():
             return UnregisterBrokerResponse(error_code=code, error_message=message)
         case CreateAclsRequest():

@@ -239,7 +239,7 @@ class DurableLog:
         """Drop every record from `offset` on; `settled` follows."""
         self._cut(lambda: self._begin_truncation(offset))
 
-    def install(self, snapshot: OffsetAndEpoch, replaced: Callable[[], None], now: Instant) -> None:
+    def install(self, snapshot: OffsetAndEpoch, replaced: Callable[[Instant], None], now: Instant) -> None:
         """Replace the log by a downloaded snapshot, which was checked; `replaced` and `settled` follow."""
         self._cut(lambda: self._begin_install(snapshot, replaced, now))
 
@@ -263,20 +263,22 @@ class DurableLog:
         job = self.log.begin_truncation(offset)
         assert job is not None, "nothing to cut"
         self.recovery.stop()
-        self._run_cut(partial(_truncate, self.disk, self.log.directory, job), job, lambda: None)
+        self._run_cut(partial(_truncate, self.disk, self.log.directory, job), job, lambda _now: None)
 
-    def _begin_install(self, snapshot: OffsetAndEpoch, replaced: Callable[[], None], now: Instant) -> None:
+    def _begin_install(
+        self, snapshot: OffsetAndEpoch, replaced: Callable[[Instant], None], now: Instant
+    ) -> None:
         job = self.log.begin_restart(snapshot.offset, now)
         self.recovery.stop()
         work = partial(_install, self.disk, self.log.directory, job, snapshot, tuple(self.snapshots))
-        self._run_cut(work, job, lambda: self._installed(snapshot, replaced))
+        self._run_cut(work, job, partial(self._installed, snapshot, replaced))
 
-    def _installed(self, snapshot: OffsetAndEpoch, replaced: Callable[[], None]) -> None:
+    def _installed(self, snapshot: OffsetAndEpoch, replaced: Callable[[Instant], None], now: Instant) -> None:
         self.snapshots[:] = [snapshot]
-        replaced()
+        replaced(now)
 
     def _run_cut(
-        self, work: Callable[[], None], job: Truncation | Restart, adopted: Callable[[], None]
+        self, work: Callable[[], None], job: Truncation | Restart, adopted: Callable[[Instant], None]
     ) -> None:
         self.continuations.run(work, partial(self._adopt, work, job, adopted))
 
@@ -284,7 +286,7 @@ class DurableLog:
         self,
         work: Callable[[], None],
         job: Truncation | Restart,
-        adopted: Callable[[], None],
+        adopted: Callable[[Instant], None],
         error: StorageError | None,
         now: Instant,
     ) -> None:
@@ -301,7 +303,7 @@ class DurableLog:
         except StorageError as failed:
             self._events.failed(failed)
             return
-        adopted()
+        adopted(now)
         self._settled(now)
 
     def _settled(self, now: Instant) -> None:

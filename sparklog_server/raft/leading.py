@@ -5,6 +5,7 @@ them, and whether a majority still fetches.
 from collections.abc import Iterable
 
 from sparklog.model import ZERO_UUID, Instant, LeaderEpoch, Micros, NodeId, Offset, Uuid
+from sparklog.record.control import VoterEndpoint
 
 from .voters import VoterSet
 
@@ -106,6 +107,27 @@ class Leading:
         if self.voters.has(node_id, directory_id) and node_id != self.own:
             self.followers[node_id].fetched_us = now.mono_us
 
+    def voters_changed(self, voters: VoterSet, now: Instant) -> bool:
+        """The record of these voters was appended, so they count from now on; returns whether the high
+        watermark moved.
+        """
+        for node, directory in self.voters.directories.items():
+            if node in self.followers and not voters.has(node, directory):
+                self._observers[node, directory] = self.followers.pop(node)
+                del self._tell_at_us[node]
+        for node, directory in voters.directories.items():
+            if node not in self.followers and node != self.own:
+                observer = self._observers.pop((node, directory), None)
+                self.followers[node] = Replica(now) if observer is None else observer
+                self._tell_at_us[node] = Micros(0)
+        self.voters = voters
+        return self._advance()
+
+    def has_caught_up(self, node_id: NodeId, directory_id: Uuid) -> bool:
+        """Whether an observer has reached the end of this log once, and still fetches."""
+        observer = self._observers.get((node_id, directory_id))
+        return observer is not None and observer.caught_up_ms >= 0
+
     def _advance(self) -> bool:
         ends = {node: replica.end_offset for node, replica in self.followers.items()}
         ends[self.own] = self._own_end  # counts only if this node is a voter (KAFKA-16530)
@@ -136,6 +158,12 @@ class Leading:
             if directories[node] == ZERO_UUID:
                 return f"The directory id of voter {node} is not known: it has not fetched from this leader."
         return VoterSet(directories, self.voters.endpoints)
+
+    def voter_told(self, node_id: NodeId, directory_id: Uuid, endpoints: tuple[VoterEndpoint, ...]) -> None:
+        """A voter of kraft.version 0 tells its directory and endpoints, which no record keeps."""
+        if node_id in self.followers:
+            self.followers[node_id].directory_id = directory_id
+        self.voters = self.voters.moved(node_id, endpoints)
 
     def take_untold(self, now: Instant, every_us: int) -> list[NodeId]:
         """The voters to tell of this leadership now: each at once, and again while it does not fetch."""

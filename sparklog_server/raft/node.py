@@ -9,6 +9,7 @@ The owner of a leader appends, and calls `flush` at the end of the turn.
 
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from sparklog.effects import Loss
 from sparklog.errors import ErrorCode
@@ -35,6 +36,13 @@ from .roles import Role
 from .snapshots import control_of, read_bootstrap
 from .voter_history import Membership, VoterHistory
 from .voters import VoterSet
+
+if TYPE_CHECKING:
+    from sparklog.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+    from sparklog.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+    from sparklog.wire.messages.update_raft_voter import UpdateRaftVoterRequest, UpdateRaftVoterResponse
+
+    from .reconfiguration import Reconfiguration
 
 _LINK_RETRY_US = 5_000
 
@@ -260,6 +268,10 @@ class RaftNode:
             told = requests.epoch_told(response)
             if told is not None:
                 self._learned(told, now)
+        elif self.state.reconfiguration is not None:
+            self.state.reconfiguration.replied(correlation, response, now)
+        elif self.role is Role.FOLLOWER:
+            self.state.change_answered(response, now)
         self.state.poll(now)
 
     def lost(self, peer: Peer, purpose: Purpose, loss: Loss, now: Instant) -> None:
@@ -344,6 +356,8 @@ class RaftNode:
         elif isinstance(sent.request, EndQuorumEpochRequest) and not isinstance(sent.peer, Endpoint):
             if state.resigning is not None:
                 state.resigning.lost(sent.peer, now)
+        elif state.reconfiguration is not None:
+            state.reconfiguration.lost(correlation)
         elif state.following.is_current(correlation):
             is_ended = loss in (Loss.ENDED, Loss.RESET)
             state.fetch_again(now, _LINK_RETRY_US if is_ended else state.config.retry_us)
@@ -447,7 +461,9 @@ class RaftNode:
         if self.state.serving.fetch(
             request, asked, requests.replica_of(request), lambda r: self._answer(partial(answer, r)), now
         ):
-            self.state.advanced()
+            self.state.advanced(now)
+        if self.state.reconfiguration is not None:
+            self.state.reconfiguration.poll(now)
 
     def handle_fetch_snapshot(
         self, request: FetchSnapshotRequest, answer: Callable[[FetchSnapshotResponse], None], now: Instant
@@ -467,6 +483,101 @@ class RaftNode:
         response = self.state.serving.snapshot(found, asked.position, request.max_bytes)
         self.state.leading.follower_heard(NodeId(request.replica_id), Uuid(asked.replica_directory_id), now)
         self._answer(partial(answer, response))
+
+    # -- changes of the voters
+
+    def handle_add_raft_voter(
+        self, request: "AddRaftVoterRequest", answer: "Callable[[AddRaftVoterResponse], None]", now: Instant
+    ) -> None:
+        """Add a voter (KIP-853)."""
+        from .reconfiguration import add_response, asked_addition
+
+        def told(code: ErrorCode, reason: str | None) -> None:
+            self._answer(partial(answer, add_response(code, reason)))
+
+        if (changes := self._changes(request.cluster_id, told)) is None:
+            return
+        asked = asked_addition(request, self._listener)
+        if isinstance(asked, str):
+            told(ErrorCode.INVALID_REQUEST, asked)
+        else:
+            changes.add(
+                asked,
+                timeout_us=1000 * request.timeout_ms,
+                is_acked_early=not request.ack_when_committed,
+                answer=told,
+                now=now,
+            )
+        self.state.poll(now)
+
+    def handle_remove_raft_voter(
+        self,
+        request: "RemoveRaftVoterRequest",
+        answer: "Callable[[RemoveRaftVoterResponse], None]",
+        now: Instant,
+    ) -> None:
+        """Remove a voter (KIP-853)."""
+        from .reconfiguration import asked_removal, remove_response
+
+        def told(code: ErrorCode, reason: str | None) -> None:
+            self._answer(partial(answer, remove_response(code, reason)))
+
+        if (changes := self._changes(request.cluster_id, told)) is None:
+            return
+        asked = asked_removal(request)
+        if isinstance(asked, str):
+            told(ErrorCode.INVALID_REQUEST, asked)
+        else:
+            changes.remove(*asked, answer=told, now=now)
+        self.state.poll(now)
+
+    def handle_update_raft_voter(
+        self,
+        request: "UpdateRaftVoterRequest",
+        answer: "Callable[[UpdateRaftVoterResponse], None]",
+        now: Instant,
+    ) -> None:
+        """A voter tells its endpoints (KIP-853)."""
+        from .reconfiguration import asked_update, update_response
+
+        def told(code: ErrorCode, _: str | None) -> None:
+            self._answer(partial(answer, update_response(code, self.state.known)))
+
+        error = self._not_led(request.current_leader_epoch)
+        if error is not ErrorCode.NONE:
+            told(error, None)
+        elif (changes := self._changes(request.cluster_id, told)) is not None:
+            asked, levels = asked_update(request, self._listener), request.kraft_version_feature
+            if asked is None:
+                told(ErrorCode.INVALID_REQUEST, None)
+            else:
+                code = changes.update(
+                    asked,
+                    lowest_level=levels.min_supported_version,
+                    highest_level=levels.max_supported_version,
+                    now=now,
+                )
+                told(code, None)
+        self.state.poll(now)
+
+    @property
+    def _listener(self) -> str:
+        """The name of the listener at which voters reach each other; empty on a node that has none."""
+        endpoints = self.state.me.endpoints
+        return endpoints[0].name if endpoints else ""
+
+    def _changes(
+        self, cluster_id: str | None, told: Callable[[ErrorCode, str | None], None]
+    ) -> "Reconfiguration | None":
+        """The changes of this leadership; None for a request that is refused."""
+        if (error := self._misdirected(cluster_id, False)) is not None:
+            own = self.state.me.cluster_id
+            told(error, f'The given id "{cluster_id}" doesn\'t match the cluster id "{own}"')
+        elif (changes := self.state.reconfigured()) is not None:
+            return changes
+        else:
+            told(ErrorCode.NOT_LEADER_OR_FOLLOWER, None)
+        return None
 
     def _misdirected(self, cluster_id: str | None, is_other_log: bool) -> ErrorCode | None:
         if cluster_id is not None and cluster_id != self.state.me.cluster_id:

@@ -13,3 +13,5 @@ class QuorumConfig(msgspec.Struct, frozen=True):
     retry_us: int = 20_000
     fetch_bytes_max: int = 1 << 20
     snapshot_bytes_max: int = 1 << 20
+    is_joining: bool = False
+    """Whether this node, as an observer, asks to become a voter (KIP-1186)."""

@@ -7,9 +7,10 @@ behind: votes, parked fetches, the fetch in flight.
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from sparklog.effects import Halt
-from sparklog.errors import ErrorCode
+from sparklog.errors import ErrorCode, code_of
 from sparklog.model import Instant, LeaderEpoch, Micros, NodeId, Offset, OffsetAndEpoch, earlier
 from sparklog.record.batch import Buffer
 from sparklog.record.control import ControlMessage, LeaderChange, build_control
@@ -32,10 +33,15 @@ from .serving import Serving
 from .voter_history import VoterHistory
 from .voters import VoterSet
 
+if TYPE_CHECKING:
+    from .reconfiguration import Reconfiguration
+
 _QUICK_US, _QUICK_SPREAD_US = 20_000, 130_000
 """A voter that knows no leader stands for election after the first, and up to the second more."""
 _REFUSED_SPREAD_US = 50_000
 _NOT_YET_US = 100_000
+_FIRST_CHANGE_US = 100_000
+"""A follower asks for its first change of the voters after this time, and again after a fetch timeout."""
 ENDED = (Role.HALTED, Role.CLOSED)
 
 
@@ -75,6 +81,8 @@ class QuorumState:
         self.serving: Serving | None = None
         self.electing: Electing | None = None
         self.resigning: Resigning | None = None
+        self.reconfiguration: Reconfiguration | None = None  # of a leader that was asked to change voters
+        self.change_due_us: Micros | None = None  # when a follower asks the leader to change the voters
         self.due_us: Micros | None = None  # when a voter stands for election
         self.in_flight = InFlight(peers, Micros(config.request_timeout_us))
         self.election = ElectionStore(state, durable, stored=self._stored, failed=self.halt)
@@ -100,6 +108,17 @@ class QuorumState:
     def is_voter(self) -> bool:
         """Whether this node, with its directory, is a voter."""
         return self.voters.has(self.me.node_id, self.me.directory_id)
+
+    @property
+    def _may_lead(self) -> bool:
+        """Whether this node is a voter, or was one before records that may not be committed. A leader whose
+        own removal reached no other voter has the longest log and must lead again to commit it, with the
+        votes of the others alone (Raft thesis, 4.2.2).
+        """
+        if self.is_voter:
+            return True
+        committed = self.history.at(self.high_watermark).voters
+        return committed.has(self.me.node_id, self.me.directory_id)
 
     @property
     def _is_alone(self) -> bool:
@@ -159,10 +178,13 @@ class QuorumState:
             self._trace("raft-role", node=self.me.node_id, role=role.value, epoch=epoch)
             self._logged.add(role)
         serving, self.serving, self.leading = self.serving, None, None
-        self.electing = self.resigning = self.due_us = None
+        reconfiguration, self.reconfiguration = self.reconfiguration, None
+        self.electing = self.resigning = self.due_us = self.change_due_us = None
         self.following.begin(None)
         if serving is not None:
             serving.end(self.known)
+        if reconfiguration is not None:
+            reconfiguration.end()
 
     def unattach(self, epoch: LeaderEpoch, now: Instant) -> None:
         """Move to a later epoch whose leader is not known."""
@@ -187,7 +209,7 @@ class QuorumState:
         """Stand for a pre-vote, which changes neither epoch nor vote nor leader."""
         self._become(Role.PROSPECTIVE, self.epoch, self.leader_id, self._endpoint)
         self.electing = Electing(self.voters, is_pre_vote=True, ends_us=self._election_end(now))
-        self.electing.answered(self.me.node_id, True)
+        self._vote_for_itself(self.electing)
 
     def _stand(self, now: Instant) -> None:
         """Become a candidate in the next epoch: the vote for itself goes to disk first."""
@@ -198,8 +220,12 @@ class QuorumState:
     def _stored(self, now: Instant) -> None:
         """The epoch and the vote are durable."""
         if self.role is Role.CANDIDATE and self.electing is not None:
-            self.electing.answered(self.me.node_id, True)
+            self._vote_for_itself(self.electing)
         self.poll(now)
+
+    def _vote_for_itself(self, electing: Electing) -> None:
+        if self.is_voter:
+            electing.answered(self.me.node_id, True)
 
     def _lead(self, electing: Electing, now: Instant) -> None:
         """Append the first record of the epoch, without which no older record can be committed."""
@@ -277,6 +303,10 @@ class QuorumState:
         assert leading is not None
         assert serving is not None
         heard_us = leading.heard_us()
+        if self.reconfiguration is not None:
+            self.reconfiguration.poll(now)
+            if self.leading is not leading:
+                return
         if heard_us is None:
             serving.expire(now)
             return
@@ -333,7 +363,7 @@ class QuorumState:
             self.send(voter, requests.end_request(self.me, self.epoch, successors), now)
 
     def _poll_follower(self, now: Instant) -> None:
-        if self.is_voter:
+        if self._may_lead:
             if self.due_us is None:
                 self._set_due(self._quick_us(), now)
             elif now.mono_us >= self.due_us:
@@ -341,9 +371,46 @@ class QuorumState:
                     self._ask_whether(now)
                     return
                 self._set_due(_NOT_YET_US, now)
-        elif self.following.peer is None:
+        else:
+            self.due_us = None  # its removal is committed
+        if self.following.peer is None and not self.is_voter:
             self.following.retry(self._next_target(), now, 0)
+        if self.role is Role.FOLLOWER:
+            self._poll_change(now)
         self.following.poll(now)
+
+    @property
+    def _wants_change(self) -> bool:
+        """Whether this node is to ask for a change of the voters: its endpoints are others than theirs, or it
+        is to join them.
+        """
+        _, voters, kraft_version = self.history.latest
+        if kraft_version == 0 or not self.me.endpoints or not self.following.has_fetched:
+            return False
+        if self.is_voter:
+            return voters.endpoints.get(self.me.node_id) != self.me.endpoints
+        return self.config.is_joining
+
+    def _poll_change(self, now: Instant) -> None:
+        if not self._wants_change:
+            self.change_due_us = None
+        elif self.change_due_us is None:
+            self.change_due_us = Micros(now.mono_us + _FIRST_CHANGE_US)
+        elif now.mono_us >= self.change_due_us:
+            self.change_due_us = Micros(now.mono_us + self.config.fetch_timeout_us)
+            from .joining import change_of  # a voter at its known address asks for none
+
+            request = change_of(self.me, self.epoch, self.voters, self.config)
+            self.send(self.leader_id, request, now)
+
+    def change_answered(self, response: Message, now: Instant) -> None:
+        """The leader answered what this node asked about the voters."""
+        from .joining import is_removed, refusal_in
+
+        if (code := refusal_in(response)) is not None:
+            self._trace("raft-change-refused", error=code_of(code).name, request=type(response).__name__)
+        if is_removed(response) and self.change_due_us is not None:
+            self.change_due_us = Micros(now.mono_us + _FIRST_CHANGE_US)
 
     def deadline(self) -> Micros | None:
         """When `poll` is to be called, if nothing happens before."""
@@ -355,8 +422,11 @@ class QuorumState:
         if self.resigning is not None:
             return earlier(due, self.resigning.deadline())
         if self.leading is None or self.serving is None:
+            due = earlier(due, self.change_due_us)
             return earlier(due, earlier(self.due_us, self.following.deadline()))
         due = earlier(due, self.serving.deadline())
+        if self.reconfiguration is not None:
+            due = earlier(due, self.reconfiguration.deadline())
         if (heard_us := self.leading.heard_us()) is None:
             return due
         due = earlier(due, Micros(min(*self.leading.deadline(), Micros(heard_us + self._quorum_us))))
@@ -384,19 +454,19 @@ class QuorumState:
         return _QUICK_US + self._random(limit)
 
     def _set_due(self, delay_us: int, now: Instant) -> None:
-        self.due_us = Micros(now.mono_us + delay_us) if self.is_voter else None
+        self.due_us = Micros(now.mono_us + delay_us) if self._may_lead else None
 
     def voted(self, now: Instant) -> None:
         """This node votes for a candidate, whose log is as good as its own: it stands back for a while."""
         if self.role is Role.PROSPECTIVE:
             self._become(Role.UNATTACHED, self.epoch)
-        if self.is_voter:
+        if self._may_lead:
             self.due_us = self._election_end(now)
 
     def stand_within(self, delay_us: int, now: Instant) -> None:
         """The leader is gone: a voter stands for election after that delay at the latest."""
         self.following.has_fetched = False
-        if self.is_voter and (self.due_us is None or self.due_us > now.mono_us + delay_us):
+        if self._may_lead and (self.due_us is None or self.due_us > now.mono_us + delay_us):
             self.due_us = Micros(now.mono_us + delay_us)
 
     def leader_refused(self, now: Instant) -> None:
@@ -466,37 +536,75 @@ class QuorumState:
 
     # -- the log
 
-    def advanced(self) -> None:
+    def advanced(self, now: Instant) -> None:
         """The leader's high watermark moved."""
         if self.leading is not None and self.serving is not None:
             self.high_watermark = max(self.high_watermark, self.leading.high_watermark)
             self.serving.wake(is_moved=True)
+            if self.reconfiguration is not None:
+                self.reconfiguration.advanced()
+            if not self.is_voter and self.history.latest.offset < self.high_watermark:
+                self._trace("raft-leader-removed", epoch=self.epoch)
+                self.resign(now)
+                self.poll(now)
+
+    def reconfigured(self) -> "Reconfiguration | None":
+        """The changes of the voters of this leadership; None for a node that does not lead."""
+        if self.leading is not None and self.reconfiguration is None:
+            from .reconfiguration import Reconfiguration  # few leaders change voters
+
+            self.reconfiguration = Reconfiguration(self, self.leading)
+        return self.reconfiguration
+
+    def append_voters(self, voters: VoterSet, now: Instant) -> Offset:
+        """Append the record of these voters, which count from now on, and return its offset. For a leader.
+        Raises StorageError, and then nothing has changed.
+        """
+        assert self.leading is not None
+        assert self.serving is not None
+        batch = build_control(voters.record(), timestamp_ms=now.wall_ms)
+        offset = self.durable.append(batch, self.epoch, now)
+        self._trace("raft-voters", epoch=self.epoch, offset=offset, voters=sorted(voters.directories))
+        self.history.appended(batch)
+        self._locate_voters()
+        self.serving.wake(is_moved=False)
+        if self.leading.voters_changed(voters, now):
+            self.advanced(now)
+        self.durable.flush(now)
+        return offset
 
     def committed(self, leaders_high_watermark: Offset, now: Instant) -> None:
         """The leader tells how far its log is committed, of which this log is a prefix."""
         reached = min(leaders_high_watermark, self.durable.end_offset)
         self.high_watermark = max(self.high_watermark, reached)
 
-    def appended(self, batches: Buffer) -> None:
+    def appended(self, batches: Buffer, now: Instant) -> None:
         """Records of the leader were appended."""
         if self.history.appended(batches):
-            self._locate_voters()
+            self._voters_changed(now)
 
-    def truncated(self, end_offset: Offset) -> None:
+    def truncated(self, end_offset: Offset, now: Instant) -> None:
         """The records from here on go."""
         self.history.truncate(end_offset)
+        self._voters_changed(now)
 
-    def replaced(self, snapshot: OffsetAndEpoch, control: Sequence[ControlMessage]) -> None:
+    def replaced(self, snapshot: OffsetAndEpoch, control: Sequence[ControlMessage], now: Instant) -> None:
         """A snapshot takes the place of the log."""
         self.high_watermark = max(self.high_watermark, snapshot.offset)
         if control:
             self.history.begin(snapshot.offset, control)
+        self._voters_changed(now)
+
+    def _voters_changed(self, now: Instant) -> None:
+        """The log of a node that follows has other voters: it may be one of them from now on, or none."""
         self._locate_voters()
+        if self._may_lead != (self.due_us is not None):
+            self._set_due(self.config.fetch_timeout_us, now)
 
     def _synced(self, now: Instant) -> None:
         if self.leading is not None:
             if self.leading.own_synced(self.durable.log.recovery_point):
-                self.advanced()
-            if self.leading.heard_us() is None:
+                self.advanced(now)
+            if self.leading is not None and self.leading.heard_us() is None:
                 return
         self.poll(now)

@@ -55,6 +55,18 @@ class VoterSet(msgspec.Struct, frozen=True):
             return self
         return VoterSet(self.directories, {**self.endpoints, node_id: endpoints})
 
+    def added(self, node_id: NodeId, directory_id: Uuid, endpoints: tuple[VoterEndpoint, ...]) -> "VoterSet":
+        """These voters and one more."""
+        assert node_id not in self
+        return VoterSet({**self.directories, node_id: directory_id}, {**self.endpoints, node_id: endpoints})
+
+    def removed(self, node_id: NodeId) -> "VoterSet":
+        """These voters without one of them."""
+        return VoterSet(
+            {node: directory for node, directory in self.directories.items() if node != node_id},
+            {node: endpoints for node, endpoints in self.endpoints.items() if node != node_id},
+        )
+
     def record(self) -> KRaftVoters:
         """The control record of these voters."""
         return KRaftVoters(

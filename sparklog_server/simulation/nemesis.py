@@ -8,7 +8,7 @@
 The seed also selects which kinds of faults occur, so some runs have many faults of one kind.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 from typing import NamedTuple
@@ -26,8 +26,13 @@ _FAULTS_MAX = 16
 _STOP_US_MAX = 300_000  # from the request of a clean stop to its end
 _BETWEEN = frozenset((Kind.CUT, Kind.SPLIT, Kind.REFUSE, Kind.SLOW))
 _LASTING = (Kind.KILL, Kind.PAUSE, Kind.CUT, Kind.SPLIT, Kind.SLOW, Kind.REFUSE, Kind.HANG)
-USUAL = tuple(kind for kind in Kind if kind not in (Kind.LOSE, Kind.OLDER))
+CHANGES = (Kind.ADD, Kind.REMOVE)
+"""The wishes of an operator, whom a world may have."""
+FAULTS = tuple(kind for kind in Kind if kind not in CHANGES)
+USUAL = tuple(kind for kind in FAULTS if kind not in (Kind.LOSE, Kind.OLDER))
 """The kinds from which a quorum recovers whole, however many nodes they hit."""
+_CHANGES_MAX = 8
+_SPLIT_MS = (500, 5_000)
 
 
 class Phases(NamedTuple):
@@ -91,6 +96,47 @@ def drawn(
     )
 
 
+def with_changes(scenario: Scenario, *, is_losing: bool) -> Scenario:
+    """The scenario with changes of the voters, and if `is_losing` with the loss of one node's disk. All nodes
+    are healed when the chaos ends, because any of them may be a voter then.
+
+    A quorum loses no more than one voter's disk: two of three could not commit the replacement of either.
+    """
+    random = random_for(scenario.seed, "changes")
+    wanted = list(scenario.voters)
+    least = len(wanted) if is_losing else 1
+    faults = [fault for fault in scenario.faults if fault.at_ms + fault.for_ms <= scenario.core_ms]
+    faults = [fault for fault in faults if fault.kind not in (Kind.LOSE, Kind.OLDER)]
+    times = sorted(
+        random.randint(_BEGIN_MS, scenario.core_ms) for _ in range(random.randint(1, _CHANGES_MAX))
+    )
+    for at_ms in times:
+        others = [node for node in scenario.nodes if node not in wanted]
+        if others and (len(wanted) <= least or random.random() < 0.5):
+            node = random.choice(others)
+            wanted.append(node)
+            faults.append(Fault(at_ms, 0, Kind.ADD, (node,)))
+        elif len(wanted) > least:
+            node = random.choice(wanted)
+            wanted.remove(node)
+            faults.append(Fault(at_ms, 0, Kind.REMOVE, (node,)))
+    for at_ms in times:
+        if random.random() < 0.7:
+            # A leader that is cut off just before has appended voters which the others do not learn of.
+            begin_ms = max(at_ms - random.randint(-100, 100), _BEGIN_MS)
+            for_ms = min(random.randint(*_SPLIT_MS), scenario.core_ms - begin_ms)
+            hit = tuple(sorted(random.sample(scenario.nodes, random.randint(1, len(scenario.nodes) // 2))))
+            rest = tuple(node for node in scenario.nodes if node not in hit)
+            if for_ms > 0:
+                faults.append(Fault(begin_ms, for_ms, Kind.SPLIT, hit, rest))
+    if is_losing:
+        at_ms = random.randint(_BEGIN_MS, scenario.core_ms - _FOR_MS[0])
+        for_ms = random.randint(_FOR_MS[0], scenario.core_ms - at_ms)
+        faults.append(Fault(at_ms, for_ms, Kind.LOSE, (random.choice(scenario.nodes),)))
+    ordered = sorted(faults, key=lambda fault: (fault.at_ms, fault.kind.value))
+    return scenario._replace(core=scenario.nodes, faults=tuple(ordered))
+
+
 def _fault(
     random: Random, kind: Kind, at_ms: int, for_ms: int, among: Sequence[NodeId], nodes: Sequence[NodeId]
 ) -> Fault | None:
@@ -121,10 +167,13 @@ def _fault(
 
 
 class Nemesis:
-    """Executes the faults of a scenario in a world."""
+    """Executes the faults of a scenario in a world; `wished` takes those of `CHANGES`."""
 
-    def __init__(self, world: World, faults: Sequence[Fault]) -> None:
+    def __init__(
+        self, world: World, faults: Sequence[Fault], wished: Callable[[Fault], None] | None = None
+    ) -> None:
         self._world = world
+        self._wished = wished
         self._images: dict[tuple[int, NodeId], DiskImage] = {}
         for number, fault in enumerate(faults):
             world.clock.at(START_US + fault.at_ms * 1000, partial(self._begin, number, fault))
@@ -135,6 +184,10 @@ class Nemesis:
     def _begin(self, number: int, fault: Fault) -> None:
         if fault.kind in _BETWEEN:
             self._change_paths(fault, 1)
+            return
+        if fault.kind in CHANGES:
+            assert self._wished is not None
+            self._wished(fault)
             return
         for node in fault.nodes:
             machine = self._world.machines[node]

@@ -6,10 +6,11 @@ node ◄── replied, lost ── link                session ◄── answer
 
 import contextlib
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from sparklog.effects import Effect, LinkId, Loss, Reply, SendTo
+from sparklog.errors import ErrorCode, code_of
 from sparklog.model import Instant, LeaderEpoch, Micros, NodeId, Offset, SessionId, Ticket, Uuid
 from sparklog.record.batch import build_batch
 from sparklog.record.control import ControlMessage, KRaftVersion
@@ -23,18 +24,28 @@ from sparklog.wire.header import (
     encode_reply,
     encode_request,
 )
+from sparklog.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse, Listener
+from sparklog.wire.messages.api_versions import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    SupportedFeatureKey,
+)
 from sparklog.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
 from sparklog.wire.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
 from sparklog.wire.messages.fetch import FetchRequest, FetchResponse
 from sparklog.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+from sparklog.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+from sparklog.wire.messages.update_raft_voter import UpdateRaftVoterRequest, UpdateRaftVoterResponse
 from sparklog.wire.messages.vote import VoteRequest, VoteResponse
 from sparklog.wire.schema import Message
 from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.log_config import LogConfig
+from sparklog_server.metadata.features import KRAFT_LEVEL, KRAFT_VERSION
 from sparklog_server.raft.durable_log import METADATA_PARTITION
 from sparklog_server.raft.node import RaftNode
 from sparklog_server.raft.peers import Endpoint, Peer, Purpose
+from sparklog_server.raft.quorum_config import QuorumConfig
 from sparklog_server.raft.quorum_state import ENDED
 from sparklog_server.raft.snapshots import write_bootstrap
 from sparklog_server.raft.voters import VoterSet, endpoint_of
@@ -50,11 +61,16 @@ _REPLY_OF: dict[type[Message], type[Message]] = {
     EndQuorumEpochRequest: EndQuorumEpochResponse,
     FetchRequest: FetchResponse,
     FetchSnapshotRequest: FetchSnapshotResponse,
+    ApiVersionsRequest: ApiVersionsResponse,
+    AddRaftVoterRequest: AddRaftVoterResponse,
+    RemoveRaftVoterRequest: RemoveRaftVoterResponse,
+    UpdateRaftVoterRequest: UpdateRaftVoterResponse,
 }
 _SETTINGS = LogConfig(segment_bytes=2 << 10)
 _LOG_DIR = "data"
 _IDENTITY = "identity"
 CLUSTER_ID = "a-simulated-cluster"
+_FEATURES = [SupportedFeatureKey(KRAFT_VERSION, 0, KRAFT_LEVEL)]
 _KEYS = {cls: api.key for api in API_BY_KEY.values() for cls in (api.request(),) if cls in _REPLY_OF}
 _REQUEST_OF = {key: cls for cls, key in _KEYS.items()}
 _VERSION_OF = {cls: API_BY_KEY[key].latest for cls, key in _KEYS.items()}
@@ -87,12 +103,16 @@ class RaftProcess:
         *,
         snapshot_offsets: int,
         is_dynamic: bool,
+        is_joining: bool = False,
+        bootstrap: Sequence[NodeId] = (),
         raft_class: type[RaftNode] = RaftNode,
     ) -> None:
         self._machine = machine
         self._voters = voters
         self._voter_set = VoterSet(voters, {node: endpoint_of(*address_of(node)) for node in voters})
         self._is_dynamic = is_dynamic
+        self._config = QuorumConfig(is_joining=is_joining)
+        self._bootstrap = bootstrap or list(voters)
         self._watch = watch
         self._raft_class = raft_class
         self._continuations = Continuations()
@@ -125,7 +145,8 @@ class RaftProcess:
             cluster_id=CLUSTER_ID,
             endpoints=endpoint_of(*address_of(machine.node)),
             peers=self,
-            bootstrap=[Endpoint(*address_of(node)) for node in self._voters],
+            bootstrap=[Endpoint(*address_of(node)) for node in self._bootstrap],
+            config=self._config,
             random=machine.random.randrange,
         )
         self._watch.started(machine, directory, self.raft)
@@ -181,6 +202,14 @@ class RaftProcess:
                     raft.handle_end_quorum_epoch(request, answer, now)
                 case FetchSnapshotRequest():
                     raft.handle_fetch_snapshot(request, answer, now)
+                case ApiVersionsRequest():
+                    answer(ApiVersionsResponse(supported_features=_FEATURES))
+                case AddRaftVoterRequest():
+                    raft.handle_add_raft_voter(request, answer, now)
+                case RemoveRaftVoterRequest():
+                    raft.handle_remove_raft_voter(request, answer, now)
+                case UpdateRaftVoterRequest():
+                    raft.handle_update_raft_voter(request, answer, now)
         return self._turned(now)
 
     def _answered(
@@ -267,6 +296,24 @@ class RaftProcess:
                 offset = raft.append(build_batch([(None, value, (), now.wall_ms)]), now)
                 self._parked.append((raft.epoch, offset))
             raft.flush(now)
+        return self._turned(now)
+
+    def add_voter(
+        self, node: NodeId, directory: Uuid, answered: Callable[[ErrorCode], None], now: Instant
+    ) -> list[Effect]:
+        """Ask this node to add a voter."""
+        request = AddRaftVoterRequest(
+            CLUSTER_ID, 5_000, node, directory, [Listener("CONTROLLER", *address_of(node))]
+        )
+        self.raft.handle_add_raft_voter(request, lambda told: answered(code_of(told.error_code)), now)
+        return self._turned(now)
+
+    def remove_voter(
+        self, node: NodeId, directory: Uuid, answered: Callable[[ErrorCode], None], now: Instant
+    ) -> list[Effect]:
+        """Ask this node to remove a voter."""
+        request = RemoveRaftVoterRequest(CLUSTER_ID, node, directory)
+        self.raft.handle_remove_raft_voter(request, lambda told: answered(code_of(told.error_code)), now)
         return self._turned(now)
 
     def _turned(self, now: Instant) -> list[Effect]:

@@ -17,6 +17,7 @@ from sparklog_server.simulation import nemesis
 from sparklog_server.simulation.clock import START_US
 from sparklog_server.simulation.invariants import RaftWatch
 from sparklog_server.simulation.nemesis import Nemesis
+from sparklog_server.simulation.raft_operator import RaftOperator
 from sparklog_server.simulation.raft_process import RaftProcess
 from sparklog_server.simulation.randomness import random_for
 from sparklog_server.simulation.scenario import Kind, Scenario
@@ -27,6 +28,8 @@ _SNAPSHOT_OFFSETS = (6, 20, 1_000_000)  # committed records between two snapshot
 _QUIET_MS = 4_000  # without proposals, at the end: a slow follower may need a snapshot and another fetch
 _STALE_US = 5_000_000
 _PROPOSALS_US = (10_000, 300_000)
+_CHANGING = 0.25
+_JOINING = 0.3  # of the runs that change voters and lose a disk: nodes join by themselves (KIP-1186)
 
 
 class Outcome(NamedTuple):
@@ -40,12 +43,18 @@ class Outcome(NamedTuple):
 
 
 def drawn(seed: int) -> Scenario:
-    """The scenario of a seed: three voters or five, and at times an observer."""
+    """The scenario of a seed: three voters or five, and at times an observer; in a quarter of the seeds, one
+    observer or two, and changes of the voters.
+    """
     random = random_for(seed, "shape")
     voter_count = 3 if random.random() < 0.7 else 5
     nodes = [NodeId(node + 1) for node in range(voter_count + int(random.random() < 0.25))]
-    kinds = nemesis.USUAL if random.random() < 0.7 else tuple(Kind)
-    return nemesis.drawn("raft", seed, nodes, nodes[:voter_count], kinds=kinds)
+    kinds = nemesis.USUAL if random.random() < 0.7 else nemesis.FAULTS
+    if random.random() >= _CHANGING:
+        return nemesis.drawn("raft", seed, nodes, nodes[:voter_count], kinds=kinds)
+    nodes = [NodeId(node + 1) for node in range(voter_count + random.randint(1, 2))]
+    scenario = nemesis.drawn("raft", seed, nodes, nodes[:voter_count])
+    return nemesis.with_changes(scenario, is_losing=random.random() < 0.5)
 
 
 def run(
@@ -77,7 +86,10 @@ class _Run:
         # Voters of the settings are known by their ids alone (kraft.version 0): one that has lost its disk
         # would still count as a voter with its records, which no protocol tolerates.
         is_losing = any(fault.kind is Kind.LOSE for fault in scenario.faults)
-        is_dynamic = is_losing or random_for(scenario.seed, "voters").random() < 0.5
+        is_changing = any(fault.kind in nemesis.CHANGES for fault in scenario.faults)
+        random = random_for(scenario.seed, "voters")
+        is_dynamic = random.random() < 0.5 or is_losing or is_changing
+        is_joining = is_changing and is_losing and random.random() < _JOINING
 
         def process(machine: Machine) -> Process:
             return RaftProcess(
@@ -86,6 +98,8 @@ class _Run:
                 self.watch,
                 snapshot_offsets=snapshot_offsets,
                 is_dynamic=is_dynamic,
+                is_joining=is_joining,
+                bootstrap=scenario.nodes if is_changing else scenario.voters,
                 raft_class=raft_class,
             )
 
@@ -93,7 +107,13 @@ class _Run:
         self._random = random_for(scenario.seed, "client")
         self._proposed = 0
         self._is_proposing = True
-        Nemesis(self.world, scenario.faults)
+        self._operator: RaftOperator | None = None
+        if is_joining:
+            everyone = scenario._replace(voters=scenario.nodes)
+            self._operator = RaftOperator(self.world, self.watch, everyone, is_idle=True)
+        elif is_changing:
+            self._operator = RaftOperator(self.world, self.watch, scenario)
+        Nemesis(self.world, scenario.faults, None if self._operator is None else self._operator.wished)
         self.world.clock.after(self._random.randint(*_PROPOSALS_US), self._propose)
 
     def to_end(self) -> None:
@@ -104,6 +124,7 @@ class _Run:
         epoch, committed = self._core_epoch(), self.watch.ledger.end
         self._run_until(scenario.healed_ms - 1)
         self._check_stale_leaders()
+        self._check_voters()
         if self.watch.ledger.end == committed:
             raise Violation("core-stuck", f"nothing was committed since {committed}: {self._roles()}")
         self._run_until(scenario.end_ms - _QUIET_MS)
@@ -123,6 +144,18 @@ class _Run:
                 continue
             if process.raft.epoch < max(settled, default=0):
                 raise Violation("stale-leader", f"node {machine.node}: {self._roles()}")
+
+    def _check_voters(self) -> None:
+        """Check that the changes of the voters have come to their end."""
+        operator = self._operator
+        if operator is None:
+            return
+        for machine in self.world.machines.values():
+            process = machine.process
+            if isinstance(process, RaftProcess) and process.raft.is_leader and not operator.is_done(process):
+                voters = sorted(process.raft.state.voters.directories)
+                wanted = sorted(operator.wanted)
+                raise Violation("voters-missing", f"{wanted} wanted, {voters} are voters: {self._roles()}")
 
     def _run_until(self, ms: int) -> None:
         self.world.run(until_us=START_US + ms * 1000)

@@ -32,6 +32,8 @@ class Kind(Enum):
     STEP = "step"  # the wall clock, once, by so many milliseconds
     FILL = "fill"  # the disk
     HANG = "hang"  # syncs do not return
+    ADD = "add"  # the operator wants the node to be a voter, from now on
+    REMOVE = "remove"  # the operator wants the node to be no voter, from now on
 
 
 class Fault(NamedTuple):

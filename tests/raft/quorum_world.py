@@ -18,10 +18,18 @@ from random import Random
 from sparklog.effects import Halt, Loss, Run, Sync
 from sparklog.model import Instant, LeaderEpoch, Micros, Millis, NodeId, Offset, OffsetAndEpoch, Uuid
 from sparklog.record.batch import build_batch, decode_records, iterate_headers
+from sparklog.wire.messages.add_raft_voter import AddRaftVoterRequest
+from sparklog.wire.messages.api_versions import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    SupportedFeatureKey,
+)
 from sparklog.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from sparklog.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
 from sparklog.wire.messages.fetch import FetchRequest
 from sparklog.wire.messages.fetch_snapshot import FetchSnapshotRequest
+from sparklog.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
+from sparklog.wire.messages.update_raft_voter import UpdateRaftVoterRequest
 from sparklog.wire.messages.vote import VoteRequest, VoteResponse
 from sparklog.wire.schema import Message
 from sparklog_server.continuations import Continuations
@@ -33,7 +41,7 @@ from sparklog_server.raft.node import RaftNode
 from sparklog_server.raft.peers import Endpoint, Peer, Purpose
 from sparklog_server.raft.quorum_config import QuorumConfig
 from sparklog_server.raft.quorum_state import ENDED
-from sparklog_server.raft.voters import VoterSet
+from sparklog_server.raft.voters import VoterSet, endpoint_of
 from sparklog_server.simulation.disk import NO_SPACE, SimulatedDisk
 
 MS = 1000
@@ -75,6 +83,7 @@ class Machine:
             directory_id=self.directory_id,
             voters=world.voters,
             cluster_id=CLUSTER,
+            endpoints=endpoint_of(world.host_of(self.id), self.id) if world.has_endpoints else (),
             continuations=self.continuations,
             trace=self._trace,
             now=world.instant,
@@ -266,6 +275,9 @@ class QuorumWorld:
         self.machines = {NodeId(n): Machine(self, n) for n in range(1, count + 1)}
         self.bootstrap: tuple[Endpoint, ...] = ()
         self.config = QuorumConfig()
+        self.has_endpoints = False
+        self.moved: dict[NodeId, str] = {}  # the hosts of nodes that have others than at first
+        self.kraft_versions = (0, 1)  # which every node tells it supports
         self.cuts: dict[tuple[NodeId, NodeId], None] = {}
         self._arrival: dict[tuple[NodeId, NodeId, Purpose, bool], int] = {}
         self._generation: dict[tuple[NodeId, NodeId, Purpose], int] = {}
@@ -280,6 +292,9 @@ class QuorumWorld:
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._count = 0
         self.events = 0
+
+    def host_of(self, node: NodeId) -> str:
+        return self.moved.get(node, f"n{node}")
 
     def random_of(self, purpose: str) -> Random:
         if purpose not in self._randoms:
@@ -381,9 +396,18 @@ class QuorumWorld:
             node.handle_end_quorum_epoch(request, answer, self.instant)
         elif isinstance(request, FetchRequest):
             node.handle_fetch(request, answer, self.instant)
-        else:
-            assert isinstance(request, FetchSnapshotRequest)
+        elif isinstance(request, FetchSnapshotRequest):
             node.handle_fetch_snapshot(request, answer, self.instant)
+        elif isinstance(request, ApiVersionsRequest):
+            low, high = self.kraft_versions
+            answer(ApiVersionsResponse(supported_features=[SupportedFeatureKey("kraft.version", low, high)]))
+        elif isinstance(request, AddRaftVoterRequest):
+            node.handle_add_raft_voter(request, answer, self.instant)
+        elif isinstance(request, RemoveRaftVoterRequest):
+            node.handle_remove_raft_voter(request, answer, self.instant)
+        else:
+            assert isinstance(request, UpdateRaftVoterRequest)
+            node.handle_update_raft_voter(request, answer, self.instant)
 
     def break_links(self, node: NodeId, other: NodeId | None = None) -> None:
         """End the connections of a node: both sides hear of it."""

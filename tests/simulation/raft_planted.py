@@ -5,17 +5,24 @@ Each patches one method, and names the invariants that may find it.
 
 from collections.abc import Callable
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import pytest
 
-from sparklog.model import Micros, Offset, OffsetAndEpoch
+from sparklog.errors import ErrorCode
+from sparklog.model import Instant, Micros, NodeId, Offset, OffsetAndEpoch
+from sparklog.wire.messages.fetch import FetchPartition, FetchRequest
 from sparklog_server.raft.durable_log import DurableLog
 from sparklog_server.raft.electing import Electing
 from sparklog_server.raft.election_store import ElectionStore
 from sparklog_server.raft.leading import Leading
 from sparklog_server.raft.node import RaftNode
 from sparklog_server.raft.quorum_state import QuorumState
+from sparklog_server.raft.reconfiguration import Reconfiguration
+from sparklog_server.raft.requests import fetch_response
 from sparklog_server.raft.roles import Role
+from sparklog_server.raft.serving import AnswerFetch, Serving
+from sparklog_server.raft.voter_history import VoterHistory
 from sparklog_server.raft.voters import VoterSet
 from sparklog_server.simulation.raft_process import RaftProcess
 from sparklog_server.simulation.raft_snapshots import RaftSnapshots
@@ -74,6 +81,35 @@ def _no_jitter(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(QuorumState, "_quick_us", lambda _state: 1_000)
 
 
+def _voters_change_at_any_time(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Reconfiguration, "_refused", lambda *_: False)
+
+
+def _voters_are_not_taken_back(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(VoterHistory, "truncate", lambda *_: None)
+
+
+def _fetches_go_only_forward(patch: pytest.MonkeyPatch) -> None:
+    def fetch(
+        serving: Serving,
+        request: FetchRequest,
+        asked: FetchPartition,
+        replica: NodeId,
+        answer: AnswerFetch,
+        now: Instant,
+    ) -> bool:
+        known = furthest.setdefault(serving, {})
+        if asked.fetch_offset < known.get(replica, 0):
+            answer(fetch_response(ErrorCode.UNKNOWN_SERVER_ERROR, serving._known))
+            return False
+        known[replica] = asked.fetch_offset
+        return original(serving, request, asked, replica, answer, now)
+
+    furthest: WeakKeyDictionary[Serving, dict[NodeId, int]] = WeakKeyDictionary()
+    original = Serving.fetch
+    patch.setattr(Serving, "fetch", fetch)
+
+
 def _voter_by_id_alone(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(VoterSet, "has", lambda voters, node, _directory: node in voters.directories)
     patch.setattr(RaftNode, "_is_me", lambda _raft, *_: True)
@@ -113,14 +149,23 @@ PLANTED = {
     "35 no check-quorum": Planted(_no_check_quorum, frozenset({"stale-leader", "core-stuck"})),
     "36 no pre-vote": Planted(_no_pre_vote, frozenset({"leader-deposed"})),
     "38 no jitter": Planted(_no_jitter, frozenset({"core-stuck"})),
+    "39 voters change before a record of the epoch is committed": Planted(
+        _voters_change_at_any_time, frozenset({"voters-uncommitted"})
+    ),
     "40 a voter is known by its id alone": Planted(
         _voter_by_id_alone, frozenset({"voted-twice", "not-synced", "leader-incomplete"})
+    ),
+    "41 voters are not taken back by a truncation": Planted(
+        _voters_are_not_taken_back, frozenset({"voters-not-of-log"})
     ),
     "43 a follower acknowledges before its sync": Planted(
         _acknowledges_before_sync, frozenset({"not-synced"})
     ),
     "44 the id of a snapshot is off by one": Planted(
         _snapshot_id_off_by_one, frozenset({"snapshot-content", "snapshot-id"})
+    ),
+    "45 fetch offsets go only forward": Planted(
+        _fetches_go_only_forward, frozenset({"voters-missing", "core-stuck", "node-behind"})
     ),
     "46 a reply before the commit": Planted(_reply_before_commit, frozenset({"not-committed"})),
 }

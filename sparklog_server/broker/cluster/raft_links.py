@@ -21,6 +21,7 @@ from sparklog.wire.messages.vote import VoteRequest, VoteResponse
 from sparklog.wire.schema import Message
 from sparklog_server.broker.cluster.links import PROBE, Links
 from sparklog_server.broker.cluster.quorum import Quorum, QuorumSetup
+from sparklog_server.config.roles import CONTROLLER
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.raft.peers import Endpoint, Peer, Purpose
 from sparklog_server.raft.quorum_config import QuorumConfig
@@ -125,6 +126,7 @@ def quorum_setup(settings: BrokerSettings, directory_id: Uuid, links: Links) -> 
         retry_us=quorum.retry_backoff_ms * 1000,
         fetch_bytes_max=quorum.fetch_bytes_max,
         snapshot_bytes_max=quorum.fetch_snapshot_bytes_max,
+        is_joining=quorum.auto_join_enable and CONTROLLER in settings.process_roles,
     )
     bootstrap = tuple(Endpoint(host, port) for host, port in quorum.bootstrap_servers)
     port = RaftLinks(links, timeout_us=config.request_timeout_us)

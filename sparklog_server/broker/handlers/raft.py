@@ -60,16 +60,17 @@ class _Asked(Generic[_Response]):
         """The answer is dropped when it comes."""
 
 
-def _ask(
+def ask_raft(
     context: Context,
     call: Call,
     handle: Callable[[_Request, Callable[[_Response], None], Instant], None],
     request: _Request,
     response_type: Callable[..., _Response],
     now: Instant,
+    operation: Operation = Operation.CLUSTER_ACTION,
 ) -> Message | Parked:
-    """Hand a request to the raft node; it needs CLUSTER_ACTION."""
-    if not context.allow(call, Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME):
+    """Hand a request to the raft node; it needs an operation on the cluster."""
+    if not context.allow(call, operation, Resource.CLUSTER, CLUSTER_NAME):
         return response_type(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     asked = _Asked[_Response](context, call)
     try:
@@ -89,7 +90,7 @@ def _ask(
 
 def vote(context: Context, call: Call, request: VoteRequest, now: Instant) -> Message | Parked:
     """A candidate asks for a vote, which is given once it is durable (KIP-595)."""
-    return _ask(context, call, context.quorum.raft.handle_vote, request, VoteResponse, now)
+    return ask_raft(context, call, context.quorum.raft.handle_vote, request, VoteResponse, now)
 
 
 def begin_quorum_epoch(
@@ -97,7 +98,7 @@ def begin_quorum_epoch(
 ) -> Message | Parked:
     """A leader tells of its epoch (KIP-595)."""
     handle = context.quorum.raft.handle_begin_quorum_epoch
-    return _ask(context, call, handle, request, BeginQuorumEpochResponse, now)
+    return ask_raft(context, call, handle, request, BeginQuorumEpochResponse, now)
 
 
 def end_quorum_epoch(
@@ -105,19 +106,21 @@ def end_quorum_epoch(
 ) -> Message | Parked:
     """A leader tells that it has resigned (KIP-595)."""
     handle = context.quorum.raft.handle_end_quorum_epoch
-    return _ask(context, call, handle, request, EndQuorumEpochResponse, now)
+    return ask_raft(context, call, handle, request, EndQuorumEpochResponse, now)
 
 
 def fetch_metadata(context: Context, call: Call, request: FetchRequest, now: Instant) -> Message | Parked:
     """A replica fetches the metadata log; a Fetch of any other partition is refused here."""
-    return _ask(context, call, context.quorum.raft.handle_fetch, request, FetchResponse, now)
+    return ask_raft(context, call, context.quorum.raft.handle_fetch, request, FetchResponse, now)
 
 
 def fetch_snapshot(
     context: Context, call: Call, request: FetchSnapshotRequest, now: Instant
 ) -> Message | Parked:
     """A replica reads a snapshot of the metadata log by position (KIP-630)."""
-    return _ask(context, call, context.quorum.raft.handle_fetch_snapshot, request, FetchSnapshotResponse, now)
+    return ask_raft(
+        context, call, context.quorum.raft.handle_fetch_snapshot, request, FetchSnapshotResponse, now
+    )
 
 
 def describe_quorum(
