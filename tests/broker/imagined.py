@@ -183,6 +183,8 @@ class Imagination:
             )
         if field.wire_type == schema.BYTES:
             return random.choice((b"", SUBSCRIPTION, ASSIGNMENT))
+        if field.wire_type == schema.UINT16:
+            return random.choice((0, 1, 9092, 65_535))
         return random.choice((-1, 0, 0, 1, 1, 2, 3, 100))
 
     def _named(self, cls: type[Message], field: Field) -> object:
