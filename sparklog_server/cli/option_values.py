@@ -1,4 +1,4 @@
-"""Values of options: times, durations, positions and KEY=VALUE. A value that does not fit is a usage error."""
+"""Values of options: times, durations, positions, KEY=VALUE. A value that does not fit is a usage error."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
