@@ -1,0 +1,226 @@
+"""The plan of `sparklog partitions balance`: which replicas move so that each node has its share of bytes,
+replicas and leaderships, and no rack has two replicas of a partition without need.
+
+    racks ──► from the fullest node to the emptiest, until all are within the tolerance ──► leaders reordered
+
+The plan is a pure function of what the cluster says, and each run plans the rest: nothing has to survive the
+process that executes it. A replica moves at most once in a plan. A node that takes no new replicas neither
+gets nor gives any: emptying it is the controller's work (`sparklog.broker.state`).
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from sparklog.model import NodeId, TopicPartition
+
+TOLERANCE: Final = 0.1
+"""Two nodes count as equal whose shares of bytes and replicas differ by less than this part, on average."""
+_WORTH: Final = 0.75
+"""A replica moves if it has at most this part of what its node has more than the other: a larger one would
+make the other the fuller one, at a price.
+"""
+_TRIED_MAX: Final = 200
+"""The replicas of a node that are looked at for one move."""
+
+
+class BalancedNode(NamedTuple):
+    """A node that may have replicas; `takes_replicas` unless it is fenced or has a state of its own."""
+
+    node_id: NodeId
+    rack: str | None
+    takes_replicas: bool = True
+
+
+class PlacedPartition(NamedTuple):
+    """A partition with its replicas, the preferred leader first, and the bytes of each of them."""
+
+    at: TopicPartition
+    replicas: tuple[NodeId, ...]
+    bytes: int
+
+
+class PlannedMove(NamedTuple):
+    """A partition that gets other replicas, or another order of them; `bytes` are those to be copied."""
+
+    at: TopicPartition
+    before: tuple[NodeId, ...]
+    after: tuple[NodeId, ...]
+    bytes: int
+
+    @property
+    def added(self) -> tuple[NodeId, ...]:
+        """The nodes that get a replica."""
+        return tuple([node for node in self.after if node not in self.before])
+
+
+class NodeLoad(NamedTuple):
+    """What a node has: bytes, replicas, and partitions of which it is the preferred leader."""
+
+    bytes: int
+    replicas: int
+    leaders: int
+
+
+def loads_of(
+    nodes: Iterable[BalancedNode], partitions: Iterable[tuple[tuple[NodeId, ...], int]]
+) -> dict[NodeId, NodeLoad]:
+    """The load of each node with partitions of these replicas and bytes."""
+    size, count, leaders = Counter[NodeId](), Counter[NodeId](), Counter[NodeId]()
+    for replicas, length in partitions:
+        leaders[replicas[0]] += 1
+        for node in replicas:
+            size[node] += length
+            count[node] += 1
+    return {
+        one.node_id: NodeLoad(size[one.node_id], count[one.node_id], leaders[one.node_id]) for one in nodes
+    }
+
+
+def planned(
+    nodes: Iterable[BalancedNode], partitions: Iterable[PlacedPartition], tolerance: float = TOLERANCE
+) -> list[PlannedMove]:
+    """The moves that balance these partitions over these nodes, in their order; none if all is well."""
+    found = _Plan([*nodes], [*partitions], tolerance)
+    if found.able:
+        found.spread_over_racks()
+        found.level()
+        found.spread_leaders()
+    return found.moves()
+
+
+class _Plan:
+    """The replicas of each partition as the plan has changed them so far."""
+
+    def __init__(
+        self, nodes: list[BalancedNode], partitions: list[PlacedPartition], tolerance: float
+    ) -> None:
+        self.able = [one.node_id for one in nodes if one.takes_replicas]
+        self._is_able = frozenset(self.able)
+        self._racks: Mapping[NodeId, str | None] = {one.node_id: one.rack for one in nodes}
+        self._rack_count = len({one.rack for one in nodes if one.takes_replicas})
+        self._partitions = partitions
+        self._tolerance = tolerance
+        self._replicas = [[*one.replicas] for one in partitions]
+        self._moved: set[tuple[int, NodeId]] = set()  # what has just come to a node stays there
+        self._bytes, self._counts = Counter[NodeId](), Counter[NodeId]()
+        for one in partitions:
+            for node in one.replicas:
+                self._bytes[node] += one.bytes
+                self._counts[node] += 1
+        share = max(len(self.able), 1)
+        self._mean_bytes = max(sum(self._bytes[node] for node in self.able) / share, 1.0)
+        self._mean_count = max(sum(self._counts[node] for node in self.able) / share, 1.0)
+
+    def moves(self) -> list[PlannedMove]:
+        """The partitions whose replicas are others now."""
+        found = []
+        for one, after in zip(self._partitions, map(tuple, self._replicas), strict=True):
+            if after != one.replicas:
+                added = len(set(after) - set(one.replicas))
+                found.append(PlannedMove(one.at, one.replicas, after, one.bytes * added))
+        return found
+
+    # -- racks
+
+    def spread_over_racks(self) -> None:
+        """Move a replica that shares its rack with another one of its partition to a rack that has none."""
+        for index, replicas in enumerate(self._replicas):
+            used = Counter(self._racks.get(node) for node in replicas)
+            for node in reversed(replicas[:]):
+                if used[self._racks.get(node)] < 2 or node not in self._is_able:
+                    continue
+                free = [one for one in self.able if one not in replicas and not used[self._racks.get(one)]]
+                if free:
+                    to = min(free, key=lambda one: (self._load(one), one))
+                    used[self._racks.get(node)] -= 1
+                    used[self._racks.get(to)] += 1
+                    self._move(index, node, to)
+
+    def _keeps_racks(self, replicas: list[NodeId], node: NodeId, to: NodeId) -> bool:
+        """Whether a partition has as many racks as before if the replica on `node` moves `to` another."""
+        others = {self._racks.get(one) for one in replicas if one != node}
+        return self._racks.get(to) not in others or self._racks.get(node) in others
+
+    # -- bytes and replicas
+
+    def _load(self, node: NodeId) -> float:
+        """2 for a node with its share of the bytes and of the replicas."""
+        return self._bytes[node] / self._mean_bytes + self._counts[node] / self._mean_count
+
+    def level(self) -> None:
+        """Move replicas from the node with the most to the one with the least that can take one."""
+        by_node: dict[NodeId, list[tuple[int, int]]] = {node: [] for node in self.able}
+        for index, one in enumerate(self._partitions):
+            for node in self._replicas[index]:
+                if node in by_node and (index, node) not in self._moved:
+                    by_node[node].append((one.bytes, index))
+        for found in by_node.values():
+            found.sort()
+        stuck: set[NodeId] = set()
+        while len(stuck) < len(self.able):
+            order = sorted(self.able, key=lambda node: (self._load(node), node))
+            giver = next(node for node in reversed(order) if node not in stuck)
+            for taker in order:
+                if self._load(giver) - self._load(taker) <= 2 * self._tolerance:
+                    stuck.add(giver)
+                    break
+                if self._give(by_node[giver], giver, taker):
+                    break
+
+    def _give(self, replicas: list[tuple[int, int]], giver: NodeId, taker: NodeId) -> bool:
+        """Move the replica that comes nearest to making two nodes equal; False if none does."""
+        wanted = (self._bytes[giver] - self._bytes[taker]) / 2
+        middle = bisect_left(replicas, (max(wanted, 0), 0))
+        gap = self._load(giver) - self._load(taker)
+        for position in _around(middle, len(replicas)):
+            size, index = replicas[position]
+            weight = size / self._mean_bytes + 1 / self._mean_count
+            held = self._replicas[index]
+            if weight <= _WORTH * gap and taker not in held and self._keeps_racks(held, giver, taker):
+                del replicas[position]
+                self._move(index, giver, taker)
+                return True
+        return False
+
+    def _move(self, index: int, node: NodeId, to: NodeId) -> None:
+        replicas, size = self._replicas[index], self._partitions[index].bytes
+        replicas[replicas.index(node)] = to
+        self._moved.add((index, to))
+        self._bytes[node] -= size
+        self._bytes[to] += size
+        self._counts[node] -= 1
+        self._counts[to] += 1
+
+    # -- leaders
+
+    def spread_leaders(self) -> None:
+        """Reorder replicas, which moves nothing, so that each node is preferred for its share."""
+        leaders = Counter(replicas[0] for replicas in self._replicas)
+        mean = sum(leaders[node] for node in self.able) / len(self.able)
+        high = mean * (1 + self._tolerance)
+        is_changed = True
+        while is_changed:
+            is_changed = False
+            for replicas in self._replicas:
+                first = replicas[0]
+                others = [node for node in replicas[1:] if node in self._is_able]
+                if leaders[first] <= high or not others:
+                    continue
+                least = min(others, key=lambda node: (leaders[node], node))
+                if leaders[least] + 1 < leaders[first]:
+                    place = replicas.index(least)
+                    replicas[0], replicas[place] = least, first
+                    leaders[first] -= 1
+                    leaders[least] += 1
+                    is_changed = True
+
+
+def _around(middle: int, count: int) -> Iterable[int]:
+    """The positions below `count`, from the middle outwards, a bounded number of them."""
+    for distance in range(_TRIED_MAX // 2):
+        if 0 <= middle - 1 - distance < count:
+            yield middle - 1 - distance
+        if 0 <= middle + distance < count:
+            yield middle + distance
