@@ -4,7 +4,8 @@ from contextlib import suppress
 
 import pytest
 
-from sparklog.model import LeaderEpoch, NodeId, Offset
+from sparklog.errors import ErrorCode
+from sparklog.model import LeaderEpoch, NodeId, Offset, OffsetAndEpoch
 from sparklog.record.batch import build_batch, iterate_headers
 from sparklog.wire.messages.fetch import FetchResponse
 from sparklog.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
@@ -14,9 +15,10 @@ from sparklog_server.raft.durable_log import METADATA_PARTITION
 from sparklog_server.raft.election_state import ElectionState
 from sparklog_server.raft.peers import Peer, Purpose
 from sparklog_server.raft.quorum_config import QuorumConfig
+from sparklog_server.raft.requests import Myself, fetch_request
 from sparklog_server.raft.roles import Role
 from sparklog_server.simulation.disk import NO_SPACE
-from tests.raft.quorum_world import Machine, QuorumWorld
+from tests.raft.quorum_world import CLUSTER, Machine, QuorumWorld
 from tests.raft.test_elections import SEEDS, STATE, led, others
 
 
@@ -349,3 +351,26 @@ def test_batches_of_a_later_epoch_than_that_of_the_fetch_are_left_out() -> None:
     )
     node.durable.append_fetched(batches, LeaderEpoch(1), world.instant)
     assert node.log_end_offset == end + 2
+
+
+def test_a_second_fetch_of_a_replica_answers_the_first_that_still_waits() -> None:
+    world, leader = led()
+    node = leader.node
+    assert node is not None
+    follower = others(world, leader)[0]
+    request = fetch_request(
+        Myself(CLUSTER, follower.id, follower.directory_id),
+        node.epoch,
+        OffsetAndEpoch(node.log_end_offset, node.epoch),
+        leader.high_watermark,
+        1 << 20,
+    )
+    answers: list[tuple[str, FetchResponse]] = []
+    world.break_links(follower.id)
+    node.handle_fetch(request, lambda response: answers.append(("first", response)), world.instant)
+    leader.after()
+    assert answers == []
+    node.handle_fetch(request, lambda response: answers.append(("second", response)), world.instant)
+    leader.after()
+    ((name, response),) = answers
+    assert (name, response.error_code) == ("first", ErrorCode.NONE)

@@ -292,3 +292,12 @@ def test_a_file_that_cannot_be_read_takes_its_partition_offline_only_while_it_is
     for file, is_closed in ((removed, False), (own, True)):
         unreadable([world.directory], file, error)
         assert world.partition.log.is_closed is is_closed
+
+
+def test_a_sync_of_a_partition_that_is_removed_meanwhile_is_not_counted() -> None:
+    world = World()
+    world.append(3, b"v")
+    assert world.directory.begin_sync(NOW) is not None
+    world.directory.partitions.clear()
+    assert world.directory.synced(NOW) == []
+    assert world.partition.high_watermark == 0

@@ -2,6 +2,8 @@
 the copy.
 """
 
+from random import Random
+
 import pytest
 
 from sparklog.errors import ErrorCode
@@ -14,9 +16,17 @@ from sparklog.wire.messages.alter_replica_log_dirs import (
 )
 from sparklog.wire.messages.fetch import FetchResponse
 from sparklog.wire.messages.produce import ProduceResponse
-from sparklog_server.replica.replica_moves import WISHES_MAX
+from sparklog_server.agenda import Agenda
+from sparklog_server.continuations import Continuations
+from sparklog_server.metadata.entries import Assignments
+from sparklog_server.replica.log_cleaner import CleaningLimits, LogCleaner
+from sparklog_server.replica.removals import Removals
+from sparklog_server.replica.replica_moves import WISHES_MAX, ReplicaMoves
+from sparklog_server.replica.retention import Retention
 from tests.broker.world import ACKS_ALL, FETCH_BY_NAME, PRODUCE_BY_NAME, fetch, fetched, produce, produced
+from tests.log.logs import NOW
 from tests.replica.moves import BIG, Mover
+from tests.replica.test_cutting import World
 
 
 def test_a_copy_grows_no_faster_than_allowed_and_is_told_with_its_size_and_how_far_it_is_behind() -> None:
@@ -285,6 +295,44 @@ def test_a_move_that_a_stop_interrupted_goes_on_after_the_start(is_clean: bool) 
     world.finish()
     assert (world.places(), world.leftovers()) == ([world.target], [])
     assert world.all() == world.values
+
+
+@pytest.mark.parametrize(("is_asked", "is_deleted"), [(False, False), (True, False), (True, True)])
+def test_the_controller_learns_of_a_cancelled_move_that_it_was_told_of_and_whose_replica_stays(
+    is_asked: bool, is_deleted: bool
+) -> None:
+    here, there = World(), World()
+    jobs = Continuations()
+    assignments: Assignments = {}
+    cleaning = LogCleaner(
+        CleaningLimits(), here.disk, [here.directory], jobs, entropy=Random(1).randbytes, trace=untold
+    )
+    retention = Retention(
+        Removals(jobs, trace=untold), jobs, first_check_ms=1000, check_interval_ms=1000, trace=untold
+    )
+    moves = ReplicaMoves(
+        here.disk,
+        jobs,
+        Agenda(),
+        cleaning=cleaning,
+        retention=retention,
+        assignments=assignments,
+        bytes_per_second_max=float("inf"),
+        trace=untold,
+    )
+    moves.begin(here.partition, here.directory, there.directory)
+    moves.moves[here.partition].is_asked = is_asked
+    if is_deleted:
+        here.partition.close()
+        moves.removed(here.partition)
+    else:
+        moves.move(here.partition, here.directory, here.directory, NOW)
+    told = [one.directory_id for one in assignments.values()]
+    assert told == [here.directory.log_dir.directory_id] * (is_asked and not is_deleted)
+
+
+def untold(_event: str, **_fields: object) -> None:
+    """A trace that keeps nothing."""
 
 
 def interrupted(world: Mover) -> str:

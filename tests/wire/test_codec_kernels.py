@@ -7,8 +7,9 @@ from functools import partial
 from random import Random
 from threading import Thread
 from types import ModuleType
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
+import msgspec
 import pytest
 
 from sparklog.kernels import codec_reference as reference
@@ -19,7 +20,7 @@ from sparklog.wire.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
-from sparklog.wire.schema import Message
+from sparklog.wire.schema import Int16, Message, Versions, nullable, tagged
 from tests.wire.arbitrary import arbitrary, every_version, kernels
 from tests.wire.hostile import mutations
 
@@ -27,6 +28,16 @@ compiled = next((kernel for kernel in kernels() if kernel is not reference), Non
 needs_compiled = pytest.mark.skipif(compiled is None, reason="the compiled kernels are not built")
 
 Answer = tuple[str, Any]
+
+
+class Leaf(Message):
+    number: Int16 = 0
+
+
+class Tagged(Message):
+    versions: ClassVar = Versions(0, 0, flexible=0)
+
+    first: Annotated[Leaf | None, nullable(), tagged(0)] = msgspec.field(default_factory=Leaf)
 
 
 def programs(cls: type[Message], version: int) -> list[Any]:
@@ -67,6 +78,14 @@ def test_both_kernels_write_every_message_alike() -> None:
         for _ in range(4):
             message = arbitrary(cls, version, random)
             assert compiled.encode(fast, message) == reference.encode(slow, message)
+
+
+@pytest.mark.parametrize("kernel", kernels())
+def test_null_in_the_tagged_field_0_is_a_zero(kernel: ModuleType) -> None:
+    program = schema.flatten(Tagged, 0, is_flexible=True, kernel=kernel)
+    written = b"".join(kernel.encode(program, Tagged(first=None)))
+    assert written.hex(" ") == "01 00 01 00"
+    assert kernel.decode(program, written) == Tagged(first=None)
 
 
 @needs_compiled

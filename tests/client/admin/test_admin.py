@@ -62,6 +62,7 @@ from sparklog.wire.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from sparklog.wire.messages.write_txn_markers import WriteTxnMarkersResponse
 from sparklog.wire.schema import Message
 from tests.client.wire import ScriptedBroker, metadata, versions
 
@@ -408,3 +409,11 @@ def test_a_cluster_that_never_comes_round_is_a_timeout(pair: Pair) -> None:
         pytest.raises((ItemsFailed, RequestTimeout)),
     ):
         admin.delete_groups(["a1"])
+
+
+def test_an_abort_that_the_reply_does_not_mention_has_failed(pair: Pair, admin: Admin) -> None:
+    pair.serve("Metadata", lambda _: metadata({"t": [1]}, nodes=[(1, pair.one.port), (2, pair.two.port)]))
+    pair.serve("WriteTxnMarkers", lambda _: WriteTxnMarkersResponse(markers=[]))
+    with pytest.raises(BrokerError) as refused:
+        admin.abort_transaction(T0, producer_id=5, producer_epoch=0, coordinator_epoch=0)
+    assert refused.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
