@@ -9,6 +9,7 @@ the result to `synced`. A failed write changes nothing, so the same append may b
 
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 import msgspec
 
@@ -31,7 +32,7 @@ from sparklog_server.log.producers.validate import (
     stamp_own_batches,
 )
 from sparklog_server.log.recovery.cuts import Cuts
-from sparklog_server.log.recovery.log_loader import Known, Recovered, recover
+from sparklog_server.log.recovery.log_loader import Checkpointed, Recovered, recover
 from sparklog_server.log.segment.leader_epoch_cache import EPOCH_FILE, LeaderEpochCache
 from sparklog_server.log.segment.segment import RELATIVE_OFFSET_MAX, SNAPSHOT_SUFFIX, Segment, file_name
 from sparklog_server.log.segment.txn_index import TXN_INDEX_SUFFIX, AbortedTxn
@@ -51,13 +52,13 @@ from .truncation import Restart, Truncation
 
 __all__ = ["AppendResult", "LogConfig", "OffsetOutOfRange", "PartitionLog", "RecordsRefused"]
 
-_START = Offset(0)
 _ANY_EPOCH = LeaderEpoch((1 << 31) - 1)
 _TAIL_BYTES_MAX = 512
 """The last batch is kept in memory up to here: the codec kernel copies as much into a response."""
 _SWEPT_BY_RETENTION = 20_000
 """The number of producers that one check of retention examines: two milliseconds."""
 _NO_SNAPSHOT = Offset(-1)
+_NOTHING_CHECKPOINTED: Final = Checkpointed()
 
 
 class AppendResult(msgspec.Struct, gc=False, frozen=True):
@@ -154,22 +155,15 @@ class PartitionLog:
         topic_partition: TopicPartition,
         topic_id: Uuid,
         settings: LogConfig,
+        known: Checkpointed = _NOTHING_CHECKPOINTED,
         *,
         now: Instant,
-        recovery_point: Offset = _START,
-        was_clean: bool = False,
-        log_start_offset: Offset = _START,
-        high_watermark: Offset | None = None,
-        cleaned_to: Offset = _START,
-        is_metadata: bool = False,
         cuts: Cuts | None = None,
     ) -> "PartitionLog":
         """Open the log in an existing directory, or create one there; recovers it after a crash (`recover`).
 
-        A transaction with a marker at or above `high_watermark` is not decided; None: all markers are
-        committed. Raises StorageError, and LogDamaged if durable records are missing.
+        Raises StorageError, and LogDamaged if durable records are missing.
         """
-        known = Known(recovery_point, log_start_offset, was_clean, high_watermark, cleaned_to, is_metadata)
         found = recover(disk, directory, settings, known, now_ms=now.wall_ms, cuts=cuts)
         return cls(disk, directory, topic_partition, topic_id, settings, found, now)
 

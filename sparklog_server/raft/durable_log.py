@@ -33,6 +33,7 @@ from sparklog_server.disk.door import Disk, StorageError
 from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.partition_log import PartitionLog, RecordsRefused
 from sparklog_server.log.recovery.cuts import Cuts
+from sparklog_server.log.recovery.log_loader import Checkpointed
 from sparklog_server.log.segment.segment import LOG_SUFFIX
 from sparklog_server.log.truncation import Restart, Truncation
 
@@ -454,6 +455,14 @@ def _open_log(
     end_offset = read_mark(disk, directory, METADATA_PARTITION)
     snapshot_end = Offset(0) if newest is None else newest.offset
     is_begun = any(name.endswith(LOG_SUFFIX) for name in disk.list(directory))
+    known = Checkpointed(
+        recovery_point=max(
+            end_offset or Offset(0), snapshot_end, read_recovery_point(disk, directory, METADATA_PARTITION)
+        ),
+        log_start_offset=Offset(0) if is_begun else snapshot_end,
+        was_clean=end_offset is not None,
+        is_metadata=True,
+    )
     open_as = partial(
         PartitionLog.open,
         disk,
@@ -462,19 +471,14 @@ def _open_log(
         METADATA_TOPIC_ID,
         settings,
         now=now,
-        recovery_point=max(
-            end_offset or Offset(0), snapshot_end, read_recovery_point(disk, directory, METADATA_PARTITION)
-        ),
-        log_start_offset=Offset(0) if is_begun else snapshot_end,
-        is_metadata=True,
         cuts=cuts,
     )
-    log = open_as(was_clean=end_offset is not None)
+    log = open_as(known=known)
     if end_offset is not None and log.log_end_offset != end_offset:
         # The log does not end at the marked offset (other files, or a later append): recover from the lower
         # one.
         log.close()
-        log = open_as(was_clean=False)
+        log = open_as(known=known._replace(was_clean=False))
     disk.remove(*log.leftovers)  # the snapshots define the log start
     remove_mark(disk, directory)
     return log

@@ -25,7 +25,6 @@ WIDER = {
     "ClassicGroup": 30,
     "ClassicMember.__init__": 9,
     "Context.__init__": 16,
-    "PartitionLog.open": 13,
     "Quorum.open": 9,
     "RaftNode.open": 16,
     "ReplicaManager.__init__": 18,

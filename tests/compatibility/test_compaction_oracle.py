@@ -11,6 +11,7 @@ from sparklog.record.compression import Codec
 from sparklog_server.disk.os_disk import OsDisk
 from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.partition_log import PartitionLog
+from sparklog_server.log.recovery.log_loader import Checkpointed
 from tests.compatibility import kafka_tools as tools
 from tests.compatibility.kafka_tools import kafka_tool
 from tests.log.compacting import compact
@@ -40,9 +41,8 @@ def test_dump_log_reads_compacted_segments_of_all_codecs(tmp_path: Path) -> None
         T0,
         TOPIC_ID,
         settings,
+        Checkpointed(log.log_end_offset, was_clean=True),
         now=NOW,
-        recovery_point=log.log_end_offset,
-        was_clean=True,
     )
 
     logs = sorted(directory.glob("*.log"))

@@ -12,7 +12,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import NewTopic
 
-from sparklog.model import Instant, LeaderEpoch, Millis, Offset, TopicPartition, Uuid
+from sparklog.model import Instant, LeaderEpoch, Millis, TopicPartition, Uuid
 from sparklog.record.batch import decode_records
 from sparklog_server.disk.os_disk import OsDisk
 from sparklog_server.log.log_config import LogConfig
@@ -87,9 +87,7 @@ def opened(disk: OsDisk, directory: Path, now: Instant) -> PartitionLog:
     """The log as Kafka has left it, or we have."""
     (told,) = re.findall(r"topic_id: (\S+)", (directory / "partition.metadata").read_text())
     topic_id = Uuid(urlsafe_b64decode(told + "=="))
-    return PartitionLog.open(
-        disk, str(directory), TopicPartition(TOPIC, 0), topic_id, SETTINGS, now=now, recovery_point=Offset(0)
-    )
+    return PartitionLog.open(disk, str(directory), TopicPartition(TOPIC, 0), topic_id, SETTINGS, now=now)
 
 
 def compacted(disk: OsDisk, directory: Path, wall_ms: int) -> PartitionLog:

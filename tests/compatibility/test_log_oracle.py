@@ -19,6 +19,7 @@ from sparklog_server.disk.os_disk import OsDisk
 from sparklog_server.log.directory.log_dir import LogDir
 from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.partition_log import PartitionLog
+from sparklog_server.log.recovery.log_loader import Checkpointed
 from tests.compatibility import kafka_tools as tools
 from tests.compatibility.clients import PATIENCE_S, Sent, consume_with_confluent
 from tests.compatibility.kafka_broker import CLUSTER_ID, NODE_ID, RealKafka
@@ -41,9 +42,8 @@ def new_log(directory: Path, settings: LogConfig = SMALL_SEGMENTS) -> PartitionL
         TopicPartition("t", 0),
         Uuid(bytes(16)),
         settings,
+        Checkpointed(was_clean=True),
         now=NOW,
-        recovery_point=Offset(0),
-        was_clean=True,
     )
 
 

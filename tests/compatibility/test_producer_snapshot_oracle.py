@@ -13,7 +13,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import NewTopic
 
-from sparklog.model import Instant, Micros, Millis, Offset, TopicPartition, Uuid
+from sparklog.model import Instant, Micros, Millis, TopicPartition, Uuid
 from sparklog_server.disk.os_disk import OsDisk
 from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.partition_log import PartitionLog
@@ -70,7 +70,6 @@ def test_producers_recovered_from_kafkas_log_make_kafkas_snapshot(tmp_path: Path
         Uuid(bytes(16)),
         LogConfig(),
         now=now,
-        recovery_point=Offset(0),
     )
     assert log.log_end_offset == int(newest.stem)
     kafkas = ProducerState.parse(expected)

@@ -8,6 +8,7 @@ from sparklog.record.compression import Codec
 from sparklog_server.disk.door import Disk
 from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.partition_log import PartitionLog
+from sparklog_server.log.recovery.log_loader import Checkpointed
 from sparklog_server.simulation.disk import SimulatedDisk
 
 START_MS = 1_700_000_000_000
@@ -73,11 +74,13 @@ def open_log(
         T0,
         TOPIC_ID,
         settings,
+        Checkpointed(
+            Offset(recovery_point),
+            Offset(log_start_offset),
+            was_clean,
+            None if high_watermark is None else Offset(high_watermark),
+        ),
         now=now,
-        recovery_point=Offset(recovery_point),
-        was_clean=was_clean,
-        log_start_offset=Offset(log_start_offset),
-        high_watermark=None if high_watermark is None else Offset(high_watermark),
     )
 
 

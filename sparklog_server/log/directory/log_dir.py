@@ -28,6 +28,7 @@ from sparklog_server.disk.removal import Removal, removal
 from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.partition_log import PartitionLog
 from sparklog_server.log.recovery.cuts import Cut, Cuts
+from sparklog_server.log.recovery.log_loader import Checkpointed
 from sparklog_server.log.segment.damage import is_of_log_alone
 
 from .checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE, RECOVERY_POINT_FILE, Checkpoints, Damaged
@@ -248,12 +249,14 @@ class LogDir:
                     topic_partition,
                     topic_id,
                     settings_for(topic_partition.topic),
+                    Checkpointed(
+                        recovery_point,
+                        log_start,
+                        self.was_clean,
+                        self.high_watermarks.get(topic_partition, Offset(0)),
+                        cleaned_to.get(topic_partition, Offset(0)),
+                    ),
                     now=now,
-                    recovery_point=recovery_point,
-                    was_clean=self.was_clean,
-                    log_start_offset=log_start,
-                    high_watermark=self.high_watermarks.get(topic_partition, Offset(0)),
-                    cleaned_to=cleaned_to.get(topic_partition, Offset(0)),
                     cuts=cuts,
                 )
             except StorageError as error:
@@ -421,9 +424,8 @@ class LogDir:
                 topic_partition,
                 future.topic_id,
                 settings,
+                Checkpointed(future.recovery_point, future.log_start_offset),
                 now=now,
-                recovery_point=future.recovery_point,
-                log_start_offset=future.log_start_offset,
             )
         except StorageError as error:
             if error.is_full:

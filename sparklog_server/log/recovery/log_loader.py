@@ -69,7 +69,7 @@ class Recovered(NamedTuple):
     unreplicated: Sequence[tuple[int, int]] = ()
 
 
-class Known(NamedTuple):
+class Checkpointed(NamedTuple):
     """What the checkpoints of a log directory, and the mark of a clean stop, tell of one log.
 
     Markers at or above `high_watermark` may not be committed; None: all are. Below `cleaned_to` Kafka's
@@ -86,7 +86,13 @@ class Known(NamedTuple):
 
 
 def recover(
-    disk: Disk, directory: str, settings: LogConfig, known: Known, *, now_ms: Millis, cuts: Cuts | None = None
+    disk: Disk,
+    directory: str,
+    settings: LogConfig,
+    known: Checkpointed,
+    *,
+    now_ms: Millis,
+    cuts: Cuts | None = None,
 ) -> Recovered:
     """Read the files of a partition, repair the traces of a crash, and return the state of the log. Raises
     StorageError, and LogDamaged.
@@ -157,7 +163,7 @@ def recover(
     )
 
 
-def _has_lost_first(segments: Sequence[Segment], known: Known) -> bool:
+def _has_lost_first(segments: Sequence[Segment], known: Checkpointed) -> bool:
     """Whether a crash took the name of the first segment of a log that has no file of epochs: the log was
     never synced, or that file would be on disk, so no later record was durable.
     """
@@ -166,7 +172,7 @@ def _has_lost_first(segments: Sequence[Segment], known: Known) -> bool:
     return known.recovery_point <= known.log_start_offset < segments[0].base_offset
 
 
-def _first_doubtful(segments: Sequence[Segment], known: Known) -> int:
+def _first_doubtful(segments: Sequence[Segment], known: Checkpointed) -> int:
     """The index of the first segment that is to be walked, and all after it; their number if none is."""
     if known.was_clean:
         return len(segments) if not segments or _load_active(segments[-1]) else len(segments) - 1
@@ -175,7 +181,7 @@ def _first_doubtful(segments: Sequence[Segment], known: Known) -> int:
     return max(bisect_left(segments, known.recovery_point, key=base_offset_of) - 1, 0)
 
 
-def _log_start(segments: Sequence[Segment], end_offset: Offset, known: Known) -> Offset:
+def _log_start(segments: Sequence[Segment], end_offset: Offset, known: Checkpointed) -> Offset:
     """The log start offset of the checkpoint, or of the first segment if the checkpoint is damaged: a clean
     stop leaves no log that ends before its start, and to empty the log would let one wrong digit delete every
     record.
@@ -198,7 +204,7 @@ def _save_indexes(segments: Sequence[Segment], doubtful: int) -> list[DiskFile]:
 
 
 def _open_segments(
-    disk: Disk, directory: str, epochs: LeaderEpochCache | None, known: Known
+    disk: Disk, directory: str, epochs: LeaderEpochCache | None, known: Checkpointed
 ) -> tuple[list[Segment], list[str]]:
     """The segments by base offset, and the files that prove where the log begins.
 
@@ -273,7 +279,7 @@ def _repair(
     doubtful: int,
     epochs: LeaderEpochCache,
     settings: LogConfig,
-    known: Known,
+    known: Checkpointed,
     cuts: Cuts,
 ) -> Offset:
     """Walk the segments from index `doubtful` on, truncate at the first incomplete batch, and return the log
@@ -335,7 +341,7 @@ def _remove_all(disk: Disk, segments: list[Segment], offset: Offset, cuts: Cuts,
 
 
 def _repair_segment(
-    segment: Segment, epochs: LeaderEpochCache, settings: LogConfig, known: Known, *, is_followed: bool
+    segment: Segment, epochs: LeaderEpochCache, settings: LogConfig, known: Checkpointed, *, is_followed: bool
 ) -> tuple[Offset, int | None]:
     """Rebuild the indexes. Returns the offset after the last batch, and the position at which to truncate.
     Raises LogDamaged and StorageError.
