@@ -64,6 +64,8 @@ def read(
 
     The read is read_committed unless `isolation_level` says otherwise. Raises UnknownTopic, SettingsError,
     and DataLoss if records of the range are no longer in the log, also while reading.
+
+    One function, because each parameter is an option of the Spark source, under the same name.
     """
     for name in options:
         if name.replace(".", "_") not in ReadOptions.__annotations__:

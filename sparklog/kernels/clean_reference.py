@@ -215,6 +215,8 @@ def filter_batches(
     whether the last batch is unchanged). The batch that ends at `keep_end` stays, if need be without records.
     Only a new delete horizon makes a batch larger; if all batches together would grow by more than `growth`
     bytes, a later round sets it. The CRC is checked unless `is_decompressed`.
+
+    One function, because it has the parameters of its compiled twin, which cleans many batches in one call.
     """
     view, out = memoryview(source), memoryview(target)
     _check_within(position, len(view))

@@ -121,6 +121,8 @@ def read_columns(
     order of first offsets. Stops before a batch that would raise the sum of records above `bytes_max`, but
     never before the first one, and leaves out an incomplete batch at the end of a buffer. `decompress(codec,
     records)` may raise.
+
+    One function, because it has the parameters of its compiled twin, which reads many batches in one call.
     """
     rows = _Rows([], [], [], [], [], [])
     source, at = position

@@ -215,7 +215,10 @@ class BatchBuilder:
         timestamp_type: int = CREATE_TIME,
         compression_level: int | None = None,
     ) -> bytearray:
-        """The whole batch, ready to be sent; records keep their order."""
+        """The whole batch, ready to be sent; records keep their order.
+
+        One function, because each parameter but the level is a field or a bit of the batch's header.
+        """
         records = self.records
         batch = records.take()
         if codec:
@@ -294,7 +297,10 @@ def build_batch(
     is_control: bool = False,
     timestamp_type: int = CREATE_TIME,
 ) -> bytearray:
-    """One whole batch of (key, value, headers, timestamp in ms)."""
+    """One whole batch of (key, value, headers, timestamp in ms).
+
+    One function, because each parameter is a field or a bit of the batch's header.
+    """
     builder = BatchBuilder()
     for key, value, headers, timestamp_ms in records:
         builder.append(key, value, headers, timestamp_ms)

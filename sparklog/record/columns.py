@@ -142,6 +142,8 @@ def read_columns(
     batches, an incomplete batch at the end of a buffer and, for read_committed, batches of `aborted`
     transactions: (producer id, first offset) from a Fetch reply. DecodeError for bytes that do not follow the
     format, at the piece that contains them.
+
+    One function, because each parameter after the buffers limits what the same pass over them returns.
     """
     position = (0, 0)
     left = sorted(aborted, key=lambda transaction: transaction[1])

@@ -20,22 +20,14 @@ OVERRULED_BY = re.compile(r"\bOne (?:class|function), (?:because|as)\s")
 WIDER = {
     "Admin": 45,
     "AsyncAdmin": 45,
-    "BatchBuilder.build": 10,
     "Broker.open": 10,
-    "ClassicGroup": 30,
-    "ClassicMember.__init__": 9,
     "Context.__init__": 16,
     "Quorum.open": 9,
     "RaftNode.open": 16,
     "ReplicaManager.__init__": 18,
     "ReplicaProducer.__init__": 9,
-    "Segment": 27,
     "Transactor.__init__": 10,
     "_open_quorum": 9,
-    "build_batch": 10,
-    "filter_batches": 9,
-    "read": 14,
-    "read_columns": 9,
     "write_batches": 16,
 }
 

@@ -67,6 +67,9 @@ REBALANCED_FROM = frozenset({State.EMPTY, State.COMPLETING_REBALANCE, State.STAB
 class ClassicGroup:
     """One group. Invariants: `awaiting_join` is the number of members with a parked JoinGroup; `supported`
     counts, for each protocol, the members that support it.
+
+    One class, as Kafka's ClassicGroup is: each join and leave changes the members, their static ids, the
+    votes for protocols and the state together. The requests and their deadlines are in `ClassicGroups`.
     """
 
     __slots__ = (

@@ -38,6 +38,9 @@ ABANDONED = Abandoned()
 class ClassicMember:
     """One member. `join_token` and `sync_token` are the tokens of its parked requests; None if it
     has none.
+
+    One class, as Kafka's ClassicGroupMember is: what a member is created with is its part of the record of
+    its group, and the timer of its session.
     """
 
     __slots__ = (

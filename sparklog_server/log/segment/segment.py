@@ -66,6 +66,9 @@ class Segment:
     Invariants: the file holds whole batches only; `max_timestamp` is their greatest timestamp, and
     `max_timestamp_offset` the last offset of the first batch that has it. The `max_timestamp` of a sealed
     segment is None until the first call that needs it.
+
+    One class, as Kafka's LogSegment is: the file and its three indexes grow, are sealed, truncated, moved and
+    removed together. The format and the search of each index are in its own module.
     """
 
     __slots__ = (
