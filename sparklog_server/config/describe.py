@@ -115,7 +115,7 @@ def describe_broker(layers: Layers) -> list[ConfigRow]:
 
     known = frozenset((*broker_keys(), *topic_keys_of_broker(), *KEYS)) - _INTERNAL
     return [
-        _broker_row(name, layers)
+        broker_row(name, layers)
         for name in sorted(known.union(layers.static.given, layers.cluster, layers.broker))
     ]
 
@@ -179,7 +179,8 @@ def _read(key: Key, text: str) -> str | None:
         return text
 
 
-def _broker_row(name: str, layers: Layers) -> ConfigRow:
+def broker_row(name: str, layers: Layers) -> ConfigRow:
+    """The row of one key of a broker, which is known."""
     key = dynamic_key(name)
     assert key is not None
     synonyms = _synonyms(name, synonyms_of(name), layers)

@@ -40,7 +40,13 @@ if TYPE_CHECKING:
         Reassignment,
         UpgradeType,
     )
-    from sparklog.client.admin.configs import ConfigChange, ConfigEntry, ConfigResource, ResourceType
+    from sparklog.client.admin.configs import (
+        BrokerState,
+        ConfigChange,
+        ConfigEntry,
+        ConfigResource,
+        ResourceType,
+    )
     from sparklog.client.admin.credentials import ScramDeletion, ScramMechanism, ScramUpsertion
     from sparklog.client.admin.groups import GroupDescription, GroupListing, GroupOffset
     from sparklog.client.admin.quotas import QuotaEntity, QuotaFilter
@@ -409,6 +415,23 @@ class Admin:
         from sparklog.client.admin.cluster import list_reassignments
 
         return list_reassignments(self._caller, partitions)
+
+    def broker_states(self, nodes: Iterable[int]) -> "dict[NodeId, BrokerState]":
+        """The state that is asked of each of these brokers, dead ones too: see `set_broker_state`. Brokers of
+        Kafka have none, and are left out.
+        """
+        from sparklog.client.admin.configs import broker_states
+
+        return broker_states(self._caller, nodes)
+
+    def set_broker_state(self, node: int, state: "BrokerState") -> None:
+        """Ask the cluster to give a broker no new replicas (`cordoned`), to move its leaderships away as well
+        (`drained`), or all its replicas and to unregister it once it has stopped (`decommissioned`); `active`
+        takes that back. The controller does the work; this only asks.
+        """
+        from sparklog.client.admin.configs import set_broker_state
+
+        set_broker_state(self._caller, node, state)
 
     # -- disks, producers, quotas ----------------------------------------------------------------------------
 

@@ -25,7 +25,13 @@ if TYPE_CHECKING:
         Reassignment,
         UpgradeType,
     )
-    from sparklog.client.admin.configs import ConfigChange, ConfigEntry, ConfigResource, ResourceType
+    from sparklog.client.admin.configs import (
+        BrokerState,
+        ConfigChange,
+        ConfigEntry,
+        ConfigResource,
+        ResourceType,
+    )
     from sparklog.client.admin.credentials import ScramDeletion, ScramMechanism, ScramUpsertion
     from sparklog.client.admin.groups import GroupDescription, GroupListing, GroupOffset
     from sparklog.client.admin.quotas import QuotaEntity, QuotaFilter
@@ -343,6 +349,19 @@ class AsyncAdmin(AsyncClient):
     ) -> "dict[TopicPartition, Reassignment]":
         """The reassignments in progress, of these partitions or of all."""
         return await self._run(lambda admin: admin.list_reassignments(partitions))
+
+    async def broker_states(self, nodes: Iterable[int]) -> "dict[NodeId, BrokerState]":
+        """The state that is asked of each of these brokers, dead ones too: see `set_broker_state`. Brokers of
+        Kafka have none, and are left out.
+        """
+        return await self._run(lambda admin: admin.broker_states(nodes))
+
+    async def set_broker_state(self, node: int, state: "BrokerState") -> None:
+        """Ask the cluster to give a broker no new replicas (`cordoned`), to move its leaderships away as well
+        (`drained`), or all its replicas and to unregister it once it has stopped (`decommissioned`); `active`
+        takes that back. The controller does the work; this only asks.
+        """
+        return await self._run(lambda admin: admin.set_broker_state(node, state))
 
     async def describe_log_dirs(
         self, nodes: Iterable[int] | None = None, *, partitions: Iterable[TopicPartition] | None = None

@@ -1,11 +1,11 @@
 """Settings of topics, brokers, loggers, groups and client metrics: their values, sources and changes."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, cast
 
 from msgspec import Struct
 
-from sparklog.client.admin.calls import Caller, raise_for, refusal, settle
+from sparklog.client.admin.calls import Caller, ItemsFailed, raise_for, refusal, settle
 from sparklog.errors import BrokerError
 from sparklog.model import NodeId
 
@@ -47,6 +47,10 @@ _TYPE_NUMBERS: Final[Mapping[ResourceType, int]] = {
 _OF_NODES: Final[tuple[ResourceType, ...]] = ("broker", "broker-logger")
 _TYPE_NAMES: Final = {number: name for name, number in _TYPE_NUMBERS.items()}
 _OPERATIONS: Final[Mapping[Operation, int]] = {"set": 0, "delete": 1, "append": 2, "subtract": 3}
+
+
+BROKER_STATE: Final = "sparklog.broker.state"
+BrokerState = Literal["active", "cordoned", "drained", "decommissioned"]
 
 
 class ConfigResource(Struct, frozen=True, order=True):
@@ -123,7 +127,8 @@ def describe_configs(
     wanted = None if keys is None else list(keys)
     described: dict[ConfigResource, dict[str, ConfigEntry]] = {}
     errors: dict[ConfigResource, BrokerError] = {}
-    for node, own in _by_broker(resources).items():
+    is_any = wanted == [BROKER_STATE]
+    for node, own in _by_broker(resources, is_any=is_any).items():
         request = DescribeConfigsRequest(
             resources=[
                 DescribeConfigsResource(_TYPE_NUMBERS[resource.type], resource.name, wanted)
@@ -158,7 +163,8 @@ def alter_configs(
     deadline = caller.deadline()
     errors: dict[ConfigResource, BrokerError] = {}
     done: dict[ConfigResource, None] = {}
-    for node, own in _by_broker(changes).items():
+    is_any = all(change.name == BROKER_STATE for own in changes.values() for change in own)
+    for node, own in _by_broker(changes, is_any=is_any).items():
         request = IncrementalAlterConfigsRequest(
             resources=[
                 AlterConfigsResource(
@@ -185,6 +191,28 @@ def alter_configs(
     settle(done, errors)
 
 
+def broker_states(caller: Caller, nodes: Iterable[int]) -> dict[NodeId, BrokerState]:
+    """See Admin.broker_states."""
+    resources = {ConfigResource("broker", str(node)): NodeId(node) for node in nodes}
+    try:
+        described = describe_configs(caller, resources, [BROKER_STATE])
+    except ItemsFailed as failed:
+        described = failed.results
+    return {
+        resources[resource]: cast(BrokerState, entries[BROKER_STATE].value or "active")
+        for resource, entries in described.items()
+        if BROKER_STATE in entries
+    }
+
+
+def set_broker_state(caller: Caller, node: int, state: BrokerState) -> None:
+    """See Admin.set_broker_state."""
+    change = ConfigChange(BROKER_STATE, state)
+    if state == "active":
+        change = ConfigChange(BROKER_STATE, operation="delete")
+    alter_configs(caller, {ConfigResource("broker", str(node)): [change]}, validate_only=False)
+
+
 def list_config_resources(caller: Caller, types: Iterable[ResourceType]) -> list[ConfigResource]:
     """See Admin.list_config_resources."""
     from sparklog.wire.messages.list_config_resources import (
@@ -209,11 +237,14 @@ def list_config_resources(caller: Caller, types: Iterable[ResourceType]) -> list
     return sorted(one for one in found if not numbers or _TYPE_NUMBERS[one.type] in numbers)
 
 
-def _by_broker(resources: Iterable[ConfigResource]) -> dict[int | None, list[ConfigResource]]:
-    """Resources by the broker that must be asked; None is any."""
+def _by_broker(
+    resources: Iterable[ConfigResource], *, is_any: bool
+) -> dict[int | None, list[ConfigResource]]:
+    """Resources by the broker that must be asked; None is any, as for the state of a broker (`is_any`)."""
     homes: dict[int | None, list[ConfigResource]] = {}
     for resource in resources:
-        node = NodeId(int(resource.name)) if resource.type in _OF_NODES and resource.name else None
+        is_own = resource.type in _OF_NODES and resource.name and not is_any
+        node = NodeId(int(resource.name)) if is_own else None
         homes.setdefault(node, []).append(resource)
     return homes
 

@@ -5,7 +5,7 @@ KIP-1142).
 from collections.abc import Callable
 
 from sparklog.errors import ErrorCode
-from sparklog.model import Instant
+from sparklog.model import Instant, NodeId
 from sparklog.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -24,14 +24,17 @@ from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import AnsweredInSteps, Call
 from sparklog_server.config.describe import (
     ConfigRow,
+    broker_row,
     describe_broker,
     describe_client_metrics,
     describe_cluster,
     describe_group,
     describe_topic,
 )
+from sparklog_server.config.layers import BROKER_STATE, Layers
 from sparklog_server.controller.resources import CLIENT_METRICS_RESOURCE, GROUP_RESOURCE
 from sparklog_server.controller.topic_names import check_name
+from sparklog_server.metadata.entries import BrokerState
 from sparklog_server.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from sparklog_server.outcome import Refused
 
@@ -142,6 +145,8 @@ class _Description:
         if resource_type == BROKER_RESOURCE:
             if name == "":
                 return self._rows(resource, lambda: describe_cluster(layers))
+            if resource.configuration_keys == [BROKER_STATE] and name.isdecimal():
+                return self._state(NodeId(int(name)))
             self._check_node(name, "expected {} or empty string")
             return self._rows(resource, lambda: describe_broker(layers))
         if resource_type == GROUP_RESOURCE:
@@ -155,6 +160,15 @@ class _Description:
             self._check_node(name, "expected {}")
             return self._loggers(resource)
         raise Refused(ErrorCode.INVALID_REQUEST, f"resource type {resource_type} has no configuration here")
+
+    def _state(self, node: NodeId) -> list[DescribeConfigsResourceResult]:
+        """The state that is asked of a broker, which any broker knows."""
+        image = self._context.image
+        if node not in image.brokers:
+            raise Refused(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No node with id {node} found.")
+        state = image.broker_states.get(node, BrokerState.ACTIVE).value
+        layers = Layers.kept(self._context.settings, cluster={}, broker={BROKER_STATE: state})
+        return [self._row(broker_row(BROKER_STATE, layers))]
 
     def _loggers(self, resource: DescribeConfigsResource) -> list[DescribeConfigsResourceResult]:
         """The level in force of each logger of this broker."""
