@@ -15,9 +15,7 @@ from sparklog_server.cli.option_values import parsed
 from sparklog_server.cli.options import keep, reaches_cluster
 from sparklog_server.cli.printing import as_json, print_json, print_line, print_table, report
 from sparklog_server.cli.watching import can_watch
-from sparklog_server.operations.access_explained import explained, explanation_lines, json_explanation
 from sparklog_server.operations.access_rules import operations_in, principal_in, resource_in
-from sparklog_server.security.explain import Explanation
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -172,6 +170,8 @@ def explain(
     Prints the decision, the rule that decides, and the commands that would allow a denied operation.
     `super.users` and `allow.everyone.if.no.acl.found` are those of the broker that answers.
     """
+    from sparklog_server.operations.access_explained import explained, explanation_lines, json_explanation
+
     (asked,) = _operations(operation) if "," not in operation else (None,)
     if asked is None or asked == "all":
         raise click.BadParameter(f"{operation!r}: name one operation", param_hint="OPERATION")
@@ -188,7 +188,11 @@ def explain(
         )
     if answer.note:
         report(f"sparklog: {answer.note}")
-    _print_explanation(answer.explanation, is_json=is_json)
+    if is_json:
+        print_json(json_explanation(answer.explanation))
+        return
+    for line in explanation_lines(answer.explanation):
+        print_line(line)
 
 
 @contextmanager
@@ -258,12 +262,3 @@ def _print_rules(rules: Iterable[AclRule], *, is_json: bool) -> None:
             for rule in rules
         ],
     )
-
-
-def _print_explanation(explanation: Explanation, *, is_json: bool) -> None:
-    """The decision, the rule that decides, and the commands that would allow a denied operation."""
-    if is_json:
-        print_json(json_explanation(explanation))
-        return
-    for line in explanation_lines(explanation):
-        print_line(line)
