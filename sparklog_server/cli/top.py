@@ -5,31 +5,25 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
-from rich.box import SIMPLE_HEAD
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
 
 from sparklog.client.settings import ClientSettings, address_of
 from sparklog.errors import BrokerError, ConnectionFailed, RequestTimeout
 from sparklog_server.cli.node_pages import addresses
 from sparklog_server.cli.options import client_settings, reaches_cluster
-from sparklog_server.cli.printing import as_json, bytes_text, print_json, print_line
+from sparklog_server.cli.printing import as_json, print_json, print_line
 from sparklog_server.cli.top_figures import Figures, Sampler
 from sparklog_server.operations.inert_text import inert_name
+
+if TYPE_CHECKING:
+    from sparklog_server.cli.top_screen import Screen
 
 API_TIMEOUT_MS: Final = "5000"
 PROBE_S_MAX: Final = 1.0
 ROWS_MAX: Final = 50
 """Rows of each kind in the output for programs."""
-ROWS_MIN: Final = 3
-LINES_AROUND: Final = 19
-"""Lines of the screen that are no rows of topics, requests or groups: headings, frames, brokers, notes."""
-NAME_WIDTH: Final = 60
 SLEEP_S_MIN: Final = 0.1
 """Even where a sample takes longer than the interval."""
 
@@ -81,7 +75,7 @@ def _follow(settings: ClientSettings, sampler: Sampler, interval_s: float, *, is
     """Show a sample in each interval, for ever. Raises SparklogError for what time does not mend."""
     figures: Figures | None = None
     away_since_s: float | None = None
-    with contextlib.nullcontext() if is_json else _Screen() as screen:
+    with contextlib.nullcontext() if is_json else _screen() as screen:
         while True:
             begun_s = time.monotonic()
             reason = ""
@@ -99,6 +93,12 @@ def _follow(settings: ClientSettings, sampler: Sampler, interval_s: float, *, is
                 print_json(_as_json(figures) if figures is not None and not reason else {"away": reason})
                 sys.stdout.flush()
             time.sleep(max(SLEEP_S_MIN, begun_s + interval_s - time.monotonic()))
+
+
+def _screen() -> "Screen":
+    from sparklog_server.cli.top_screen import Screen  # rich takes 25 ms, and programs need none of it
+
+    return Screen()
 
 
 def _is_passing(error: Exception) -> bool:
@@ -119,123 +119,6 @@ def _probe(addresses: Sequence[tuple[str, int]]) -> None:
     raise ConnectionFailed("no broker at " + ", ".join(f"{at} ({why})" for at, why in reasons.items()))
 
 
-class _Screen:
-    """The whole terminal, given back at the end."""
-
-    def __init__(self) -> None:
-        self._console = Console()
-        self._live = Live(console=self._console, screen=True, auto_refresh=False)
-
-    def __enter__(self) -> "_Screen":
-        self._live.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._live.stop()
-
-    def show(self, figures: Figures | None, reason: str, away_since_s: float | None) -> None:
-        """Draw the last figures, and that the cluster is away if it is."""
-        rows = max(ROWS_MIN, (self._console.height - LINES_AROUND) // 3)
-        self._live.update(drawn(figures, rows, reason, away_since_s), refresh=True)
-
-
-def drawn(
-    figures: Figures | None, rows: int, reason: str = "", away_since_s: float | None = None
-) -> RenderableType:
-    """The screen: at most `rows` of each kind; every name and message inert."""
-    parts: list[RenderableType] = []
-    if away_since_s is not None:
-        since = time.strftime("%H:%M:%S", time.localtime(away_since_s))
-        parts.append(
-            Text(
-                f"The cluster does not answer since {since}; trying again. {inert_name(reason)}",
-                style="bold red",
-            )
-        )
-    if figures is not None:
-        is_stale = away_since_s is not None
-        parts += _tables(figures, rows, style="dim" if is_stale else "")
-    return Group(*parts)
-
-
-def _tables(figures: Figures, rows: int, *, style: str) -> list[RenderableType]:
-    at = time.strftime("%H:%M:%S", time.localtime(figures.time_s))
-    parts: list[RenderableType] = [
-        Text(
-            f"{at}  {inert_name(figures.cluster)}  {_rate(figures.records_in)} records/s  "
-            f"{figures.partitions} partitions, {figures.offline} offline, "
-            f"{figures.under_replicated} under-replicated",
-            style=style or ("bold red" if figures.offline else "bold"),
-        ),
-        _table(
-            ("topic", "records/s", "in B/s", "out B/s"),
-            [
-                (one.topic, _rate(one.records_in), _size(one.bytes_in), _size(one.bytes_out))
-                for one in figures.topics[:rows]
-            ],
-            style,
-        ),
-    ]
-    if figures.requests:
-        parts.append(
-            _table(
-                (
-                    "request, p99 in ms",
-                    "node",
-                    "per s",
-                    "total",
-                    "queue",
-                    "local",
-                    "remote",
-                    "throttle",
-                    "send",
-                ),
-                [
-                    (one.request, one.node, _rate(one.per_s), *(f"{value:.2f}" for value in one[3:]))
-                    for one in figures.requests[:rows]
-                ],
-                style,
-            )
-        )
-    parts += [
-        _table(
-            ("group", "state", "members", "lag", "lag/s"),
-            [
-                (one.group, one.state, _whole(one.members), _whole(one.lag), _signed(one.lag_growth))
-                for one in figures.groups[:rows]
-            ],
-            style,
-        ),
-        _table(
-            ("broker", "address", "state", "leads", "used", "free", "disk"),
-            [
-                (
-                    str(one.broker),
-                    one.address,
-                    one.state,
-                    str(one.leaders),
-                    *map(_size, (one.used, one.usable, one.total)),
-                )
-                for one in figures.brokers[:rows]
-            ],
-            style,
-        ),
-        *(Text(inert_name(note), style="dim") for note in figures.notes[:ROWS_MIN]),
-    ]
-    return parts
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], style: str) -> RenderableType:
-    table = Table(box=SIMPLE_HEAD, expand=True, style=style, pad_edge=False)
-    for number, column in enumerate(columns):
-        is_text = number == 0 or column in ("node", "state", "address")
-        table.add_column(column, justify="left" if is_text else "right", no_wrap=True)
-    for row in rows:
-        # Plain text, because names may contain brackets, which are markup otherwise.
-        table.add_row(*(Text(inert_name(cell)[:NAME_WIDTH]) for cell in row), style=style)
-    return table
-
-
 # -- for programs
 
 
@@ -244,7 +127,9 @@ def _print_once(figures: Figures, *, is_json: bool) -> None:
         print_json(_as_json(figures))
         return
     if sys.stdout.isatty():
-        Console().print(drawn(figures, ROWS_MAX))
+        from sparklog_server.cli.top_screen import print_figures
+
+        print_figures(figures, ROWS_MAX)
         return
 
     def line(*cells: object) -> None:
@@ -285,19 +170,3 @@ def _as_json(figures: Figures) -> dict[str, object]:
 def _plain(value: object) -> object:
     """A figure to three decimals."""
     return round(value, 3) if isinstance(value, float) else value
-
-
-def _rate(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
-
-
-def _size(value: float | None) -> str:
-    return "-" if value is None else str(bytes_text(int(value)))
-
-
-def _whole(value: int | None) -> str:
-    return "-" if value is None else f"{value:,}"
-
-
-def _signed(value: float | None) -> str:
-    return "-" if value is None else f"{value:+,.0f}"

@@ -21,7 +21,6 @@ from rich.console import Console
 
 from benchmarks.harness import free_port
 from sparklog import Admin, Producer, TopicPartition
-from sparklog_server.cli.top import drawn
 from sparklog_server.cli.top_figures import (
     BYTES_IN,
     BrokerFigures,
@@ -31,6 +30,7 @@ from sparklog_server.cli.top_figures import (
     RequestFigures,
     TopicFigures,
 )
+from sparklog_server.cli.top_screen import drawn
 from tests.cli.conftest import PROGRAM, Tell
 from tests.daemon.broker_process import PATIENCE_S, BrokerProcess
 from tests.daemon.http_nodes import HttpNode, http_broker
