@@ -126,7 +126,7 @@ class Broker:
 
             sessions.authentication = authentication.begin(parts, read, trace)
         self._replication: Replication | None = None
-        if not parts.quorum.is_alone:
+        if not (settings.stays_alone and parts.quorum.is_alone):
             from sparklog_server.broker.cluster.controller_link import (
                 ControllerLink,  # a node alone needs none
             )

@@ -81,6 +81,11 @@ COMMANDS: Final = {
         "topics",
         "Create, list, describe, alter and delete topics, and delete their records.",
     ),
+    "quorum": Place(
+        "quorum",
+        "quorum",
+        "Show the voters of the metadata quorum, add and remove them.",
+    ),
     "partitions": Place(
         "partitions",
         "partitions",

@@ -417,6 +417,11 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         """Whether this node is a cluster of one as far as the settings say: no other controller is named."""
         return is_alone(self)
 
+    @property
+    def stays_alone(self) -> bool:
+        """Whether the node is alone, and without a listener of controllers no other one can join it."""
+        return is_alone(self) and not self.controller_listener_names
+
     def advertised(self, listener_name: str) -> Listener:
         """The advertised address of that listener."""
         return next(listener for listener in self.advertised_listeners if listener.name == listener_name)

@@ -28,7 +28,7 @@ from sparklog.client.admin.topics import (
     list_topics,
 )
 from sparklog.client.settings import AdminOptions, ClientSettings, IsolationLevel
-from sparklog.model import NodeId, Offset, TopicPartition
+from sparklog.model import NodeId, Offset, TopicPartition, Uuid
 
 if TYPE_CHECKING:
     from sparklog.client.admin.acls import AclFilter, AclRule
@@ -362,6 +362,33 @@ class Admin:
         from sparklog.client.admin.cluster import describe_quorum
 
         return describe_quorum(self._caller)
+
+    def add_raft_voter(
+        self,
+        node: NodeId,
+        directory_id: Uuid,
+        endpoints: Sequence[tuple[str, str, int]],
+        *,
+        cluster_id: str | None = None,
+    ) -> None:
+        """Make a controller a voter of the metadata quorum, with the directory of its log (KIP-853), and wait
+        for the commit. `endpoints` are its listeners for controllers, as (name, host, port).
+
+        Raises BrokerError: DUPLICATE_VOTER for a node that is a voter, UNSUPPORTED_VERSION at kraft.version
+        0, REQUEST_TIMED_OUT for a controller that does not run or lags, and while another change goes on.
+        """
+        from sparklog.client.admin.cluster import add_raft_voter
+
+        add_raft_voter(self._caller, node, directory_id, endpoints, cluster_id=cluster_id)
+
+    def remove_raft_voter(self, node: NodeId, directory_id: Uuid, *, cluster_id: str | None = None) -> None:
+        """Remove a voter from the metadata quorum (KIP-853), and wait for the commit.
+
+        Raises BrokerError: VOTER_NOT_FOUND, or as `add_raft_voter`.
+        """
+        from sparklog.client.admin.cluster import remove_raft_voter
+
+        remove_raft_voter(self._caller, node, directory_id, cluster_id=cluster_id)
 
     def describe_features(self) -> "dict[str, Feature]":
         """The features a broker supports and the levels that the cluster uses (KIP-584)."""

@@ -13,7 +13,7 @@ from sparklog.client.admin.topics import CreatedTopic, ListedOffset, NewPartitio
 from sparklog.client.failures import ClientClosed
 from sparklog.client.settings import AdminOptions, ClientSettings, IsolationLevel
 from sparklog.client.transport.event_loop import AsyncClient
-from sparklog.model import NodeId, Offset, TopicPartition
+from sparklog.model import NodeId, Offset, TopicPartition, Uuid
 
 if TYPE_CHECKING:
     from sparklog.client.admin.acls import AclFilter, AclRule
@@ -300,6 +300,35 @@ class AsyncAdmin(AsyncClient):
     async def describe_quorum(self) -> "Quorum":
         """Leader, voters and observers of the metadata log (KIP-595)."""
         return await self._run(lambda admin: admin.describe_quorum())
+
+    async def add_raft_voter(
+        self,
+        node: NodeId,
+        directory_id: Uuid,
+        endpoints: Sequence[tuple[str, str, int]],
+        *,
+        cluster_id: str | None = None,
+    ) -> None:
+        """Make a controller a voter of the metadata quorum, with the directory of its log (KIP-853), and wait
+        for the commit. `endpoints` are its listeners for controllers, as (name, host, port).
+
+        Raises BrokerError: DUPLICATE_VOTER for a node that is a voter, UNSUPPORTED_VERSION at kraft.version
+        0, REQUEST_TIMED_OUT for a controller that does not run or lags, and while another change goes on.
+        """
+        return await self._run(
+            lambda admin: admin.add_raft_voter(node, directory_id, endpoints, cluster_id=cluster_id)
+        )
+
+    async def remove_raft_voter(
+        self, node: NodeId, directory_id: Uuid, *, cluster_id: str | None = None
+    ) -> None:
+        """Remove a voter from the metadata quorum (KIP-853), and wait for the commit.
+
+        Raises BrokerError: VOTER_NOT_FOUND, or as `add_raft_voter`.
+        """
+        return await self._run(
+            lambda admin: admin.remove_raft_voter(node, directory_id, cluster_id=cluster_id)
+        )
 
     async def describe_features(self) -> "dict[str, Feature]":
         """The features a broker supports and the levels that the cluster uses (KIP-584)."""

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from sparklog.client.admin.calls import Caller, raise_for, refusal, settle
 from sparklog.errors import BrokerError, ErrorCode
-from sparklog.model import LeaderEpoch, NodeId, Offset, TopicPartition
+from sparklog.model import ZERO_UUID, LeaderEpoch, NodeId, Offset, TopicPartition, Uuid
 
 ElectionType = Literal["preferred", "unclean"]
 UpgradeType = Literal["upgrade", "safe-downgrade", "unsafe-downgrade"]
@@ -15,6 +15,8 @@ UpgradeType = Literal["upgrade", "safe-downgrade", "unsafe-downgrade"]
 _ELECTIONS: Final[Mapping[ElectionType, int]] = {"preferred": 0, "unclean": 1}
 _UPGRADES: Final[Mapping[UpgradeType, int]] = {"upgrade": 1, "safe-downgrade": 2, "unsafe-downgrade": 3}
 _METADATA_TOPIC: Final = "__cluster_metadata"
+_VOTER_TIMEOUT_MS: Final = 15_000
+"""How long a new voter may take to catch up: no other change of the voters is made meanwhile."""
 
 
 class Node(Struct, frozen=True, order=True):
@@ -36,12 +38,15 @@ class Cluster(Struct, frozen=True):
 
 
 class QuorumReplica(Struct, frozen=True):
-    """The progress of a voter or observer in the metadata log; times in ms of Unix time, -1 if unknown."""
+    """The progress of a voter or observer in the metadata log; times in ms of Unix time, -1 if unknown. The
+    directory id is zero if the broker does not tell it.
+    """
 
     node_id: NodeId
     log_end_offset: Offset
     last_fetch_ms: int
     last_caught_up_ms: int
+    directory_id: Uuid = ZERO_UUID
 
 
 class QuorumEndpoint(Struct, frozen=True):
@@ -126,6 +131,7 @@ def describe_quorum(caller: Caller) -> Quorum:
                 Offset(s.log_end_offset),
                 s.last_fetch_timestamp,
                 s.last_caught_up_timestamp,
+                Uuid(s.replica_directory_id),
             )
             for s in states
         )
@@ -142,6 +148,38 @@ def describe_quorum(caller: Caller) -> Quorum:
             for at in node.listeners
         ),
     )
+
+
+def add_raft_voter(
+    caller: Caller,
+    node: NodeId,
+    directory_id: Uuid,
+    endpoints: Sequence[tuple[str, str, int]],
+    *,
+    cluster_id: str | None,
+) -> None:
+    """See Admin.add_raft_voter."""
+    from sparklog.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse, Listener
+
+    deadline = caller.deadline()
+    request = AddRaftVoterRequest(
+        cluster_id=cluster_id,
+        timeout_ms=_VOTER_TIMEOUT_MS,
+        voter_id=node,
+        voter_directory_id=directory_id,
+        listeners=[Listener(name, host, port) for name, host, port in endpoints],
+    )
+    reply = caller.call(request, AddRaftVoterResponse, deadline)
+    raise_for(reply.error_code, f"voter {node}", reply.error_message)
+
+
+def remove_raft_voter(caller: Caller, node: NodeId, directory_id: Uuid, *, cluster_id: str | None) -> None:
+    """See Admin.remove_raft_voter."""
+    from sparklog.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+
+    request = RemoveRaftVoterRequest(cluster_id=cluster_id, voter_id=node, voter_directory_id=directory_id)
+    reply = caller.call(request, RemoveRaftVoterResponse, caller.deadline())
+    raise_for(reply.error_code, f"voter {node}", reply.error_message)
 
 
 def describe_features(caller: Caller) -> dict[str, Feature]:

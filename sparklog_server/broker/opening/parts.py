@@ -73,7 +73,7 @@ def open_parts(
     """
     live, continuations, agenda = DynamicBrokerConfig(settings, trace), Continuations(), Agenda()
     failed_directories: list[Uuid] = []
-    is_alone = settings.is_alone and not settings.controller_listener_names
+    is_alone = settings.stays_alone
     log_dirs = open_log_dirs(settings, disk, entropy, trace, now, is_alone=is_alone)
     cluster_id, metadata_directory_id = log_dirs[0].cluster_id, log_dirs[0].directory_id
     metadata_dir = None if settings.metadata_log_dir in settings.log_dirs else log_dirs.pop(0)
