@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from sparklog.client.sasl import scram_messages
 from sparklog.kernels import codec_reference
-from sparklog.record import compression
+from sparklog.record import codec_libraries, compression
 from sparklog_server.broker import consumer_sessions, dynamic_config, reply_sender, sliced_requests
 from sparklog_server.broker.coordinators import resolver
 from sparklog_server.broker.handlers import credentials, delegation_tokens
@@ -256,12 +256,12 @@ RECORDS = [
     Limit(
         "gzip members, beyond which each must give 1 KiB on average",
         "The batch is refused with INVALID_RECORD (87).",
-        compression.GZIP_MEMBERS_FREE,
+        codec_libraries.GZIP_MEMBERS_FREE,
     ),
     Limit(
         "snappy and zstd blocks, beyond which each must give 1 KiB on average",
         "The batch is refused with INVALID_RECORD (87).",
-        compression.PARTS_FREE,
+        codec_libraries.PARTS_FREE,
     ),
     Limit(
         "records named in the refusal of one batch",

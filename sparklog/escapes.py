@@ -22,21 +22,23 @@ _ACTING: Final = (
     "\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
     "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff\U000e0000-\U000e0fff"
 )
-ACTING: Final = re.compile(f"[{_ACTING}]")
-"""A character that acts, or hides, instead of being seen."""
-ACTING_IN_LINES: Final = re.compile(f"[{_ACTING}]".replace("\x00-\x1f", "\x00-\x08\x0b-\x1f"))
+ACTING: Final = f"[{_ACTING}]"
+"""The pattern of a character that acts, or hides, instead of being seen. `re` compiles and keeps it when the
+first text needs it: most processes see none.
+"""
+ACTING_IN_LINES: Final = ACTING.replace("\x00-\x1f", "\x00-\x08\x0b-\x1f")
 """The same, but line feeds and tabs."""
 _SHORT: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def terminal(text: str) -> str:
     r"""The text on one line, with `\x1b` or `\u202e` in place of each character that acts."""
-    return text if _is_inert(text) else ACTING.sub(_escaped, text)
+    return text if _is_inert(text) else re.sub(ACTING, _escaped, text)
 
 
 def lines(text: str) -> str:
     """The same, but line feeds and tabs stay."""
-    return text if _is_inert(text) else ACTING_IN_LINES.sub(_escaped, text)
+    return text if _is_inert(text) else re.sub(ACTING_IN_LINES, _escaped, text)
 
 
 def cell(value: object) -> str:
@@ -47,14 +49,14 @@ def cell(value: object) -> str:
 def log_value(text: str) -> str:
     """A value after `key=` in a line of a log, in quotation marks unless it is one plain word."""
     is_word = text.isprintable() and not any(character in text for character in " \"'=")
-    if text and is_word and (text.isascii() or not ACTING.search(text)):
+    if text and is_word and (text.isascii() or not re.search(ACTING, text)):
         return text
     return terminal(repr(text))
 
 
 def json_text(text: str) -> str:
     r"""JSON that a library has written, with `\u202e` in its texts in place of each character that acts."""
-    return text if _is_inert(text) else ACTING_IN_LINES.sub(_escaped_in_json, text)
+    return text if _is_inert(text) else re.sub(ACTING_IN_LINES, _escaped_in_json, text)
 
 
 def _is_inert(text: str) -> bool:

@@ -9,7 +9,9 @@ result reaches its owner without a search, and with the type that the job return
 from collections.abc import Callable, Sequence
 from copy import copy
 from itertools import count
-from typing import NamedTuple, TypeVar, cast
+from typing import TypeVar, cast
+
+import msgspec
 
 from sparklog.effects import Effect, Run, Steps, Sync
 from sparklog.model import Instant, SessionId, Ticket
@@ -18,7 +20,7 @@ from sparklog_server.disk.door import DiskFile, StorageError
 R = TypeVar("R")
 
 
-class _Continuation(NamedTuple):
+class _Continuation(msgspec.Struct, frozen=True):
     """The result of a job has the type that its `then` takes: both were given in one call."""
 
     then: Callable[[object, Instant], None]
@@ -88,15 +90,15 @@ class Continuations:
         An exception other than StorageError is a bug and is raised, except a MemoryError of a job that has
         `out_of_memory`.
         """
-        then, out_of_memory, after = self._awaited.pop(ticket)
-        if isinstance(result, MemoryError) and out_of_memory is not None:
-            out_of_memory(now)
+        awaited = self._awaited.pop(ticket)
+        if isinstance(result, MemoryError) and awaited.out_of_memory is not None:
+            awaited.out_of_memory(now)
         elif isinstance(result, Exception) and not isinstance(result, StorageError):
             raise result
         else:
-            then(result, now)
-        if after is not None:
-            after(now)
+            awaited.then(result, now)
+        if awaited.after is not None:
+            awaited.after(now)
 
     def take_effects(self) -> list[Effect]:
         """The effects of the turn, which are removed; the next turn begins with none."""

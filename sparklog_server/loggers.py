@@ -6,7 +6,9 @@ runs, as those of Kafka's broker loggers (KIP-412): a logger without a level of 
 
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 
 class Level(IntEnum):
@@ -24,7 +26,7 @@ TRACE, DEBUG, INFO, WARN, ERROR, FATAL = Level
 ROOT: Final = "root"
 
 
-class Event(NamedTuple):
+class Event(msgspec.Struct, frozen=True):
     """What a line is: the logger that writes it, and how severe it is."""
 
     logger: str

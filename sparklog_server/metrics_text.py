@@ -3,6 +3,7 @@
 A family is a head and its lines. The two formats differ in the head of a counter, and in the end.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import Final
@@ -25,10 +26,10 @@ def escaped(value: str) -> str:
     """A label value, safe to show: a name with control characters, or one that is longer than a topic's may
     be, is shortened and gets a digest, so that two names stay two.
     """
-    if len(value) <= _VALUE_CHARS_MAX and value.isprintable() and not escapes.ACTING.search(value):
+    if len(value) <= _VALUE_CHARS_MAX and value.isprintable() and not re.search(escapes.ACTING, value):
         return value.translate(_ESCAPED) if '"' in value or "\\" in value else value
     digest = sha256(value.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-    cut = escapes.ACTING.sub("\ufffd", value[: _VALUE_CHARS_MAX - 13])
+    cut = re.sub(escapes.ACTING, "\ufffd", value[: _VALUE_CHARS_MAX - 13])
     shown = "".join(one if one.isprintable() else "\ufffd" for one in cut)
     return f"{shown.translate(_ESCAPED)}~{digest}"
 

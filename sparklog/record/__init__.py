@@ -2,6 +2,6 @@
 columns.
 
 Contains the format of a batch, but no requests, files or time. Start with `batch.py`, where the layout is
-drawn; `control.py` has the batches that brokers write for brokers and readers, `compression.py` the codecs,
-`columns.py` the conversion to and from Arrow.
+drawn; `control.py` has the batches that brokers write for brokers and readers, `codec.py` the codecs and
+`compression.py` their use, `columns.py` the conversion to and from Arrow.
 """

@@ -7,7 +7,7 @@ of one producer; the other types occur in the metadata log and its snapshots and
 
 from enum import IntEnum
 from struct import Struct, error
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -34,7 +34,7 @@ class ControlType(IntEnum):
     KRAFT_VOTERS = 6
 
 
-class Marker(NamedTuple):
+class Marker(msgspec.Struct, frozen=True):
     """The end of a transaction, with the epoch of the coordinator that wrote it."""
 
     type: ControlType

@@ -14,19 +14,21 @@ import lz4.frame  # type: ignore[import-untyped]
 import zstandard
 
 from sparklog.errors import DecodeError
-from sparklog.record.compression import (
+from sparklog.record.codec import (
     DECOMPRESSED_BYTES_MAX,
+    RATIO_FREE_BYTES,
+    RATIO_MAX,
+    Buffer,
+    Codec,
+)
+from sparklog.record.codec_libraries import (
     GZIP_LEVEL,
     GZIP_WINDOW,
     INPUT_BYTES,
     PARTS_FREE,
-    RATIO_FREE_BYTES,
-    RATIO_MAX,
     XERIAL_BLOCK_BYTES,
     XERIAL_HEADER,
     ZSTD_LEVEL,
-    Buffer,
-    Codec,
     Parts,
     decompress_snappy_block,
     gzip_pieces,

@@ -20,7 +20,7 @@ deep, so decoding never recurses deeper.
 import types
 from collections.abc import Callable
 from types import ModuleType
-from typing import Annotated, ClassVar, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, ClassVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -33,7 +33,7 @@ NEVER = 1 << 15
 DEPTH_MAX = 8
 
 
-class Versions(NamedTuple):
+class Versions(msgspec.Struct, frozen=True):
     """The versions `since` to `until` (both included) of a message, flexible (compact lengths and tags)
     from `flexible` on.
     """
@@ -51,7 +51,7 @@ class Message(msgspec.Struct, gc=False):
     versions: ClassVar[Versions]
 
 
-class WireType(NamedTuple):
+class WireType(msgspec.Struct, frozen=True):
     """The encoding of a value: the kernel's operation, and the operation that replaces it in flexible
     versions.
     """
@@ -60,27 +60,27 @@ class WireType(NamedTuple):
     compact: int
 
 
-class Since(NamedTuple):
+class Since(msgspec.Struct, frozen=True):
     version: int
 
 
-class Until(NamedTuple):
+class Until(msgspec.Struct, frozen=True):
     version: int
 
 
-class Nullable(NamedTuple):
+class Nullable(msgspec.Struct, frozen=True):
     version: int
 
 
-class Tagged(NamedTuple):
+class Tagged(msgspec.Struct, frozen=True):
     tag: int
 
 
-class Essential(NamedTuple):
+class Essential(msgspec.Struct, frozen=True):
     """See `essential`."""
 
 
-class NeverCompact(NamedTuple):
+class NeverCompact(msgspec.Struct, frozen=True):
     """See `never_compact`."""
 
 
@@ -149,7 +149,7 @@ INT32_MAX = (1 << 31) - 1
 INT64_MAX = (1 << 63) - 1
 
 
-class Field(NamedTuple):
+class Field(msgspec.Struct, frozen=True):
     """One field of a message class, from its annotation."""
 
     name: str
@@ -187,10 +187,10 @@ def program(cls: type[Message], version: int) -> codec.Program:
     try:
         return _programs[cls][version]
     except KeyError:
-        since_, until_, flexible = cls.versions
-        if not since_ <= version <= until_:
+        versions = cls.versions
+        if not versions.since <= version <= versions.until:
             raise ValueError(f"{cls.__name__} has no version {version}") from None
-        flattened = flatten(cls, version, is_flexible=version >= flexible, kernel=codec)
+        flattened = flatten(cls, version, is_flexible=version >= versions.flexible, kernel=codec)
         return _programs.setdefault(cls, {}).setdefault(version, flattened)
 
 

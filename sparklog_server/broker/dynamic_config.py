@@ -5,7 +5,9 @@ change. A topic's settings become the configuration of its log here.
 """
 
 from collections.abc import Callable
-from typing import Final, NamedTuple, cast
+from typing import Final, cast
+
+import msgspec
 
 from sparklog_server.config.layers import MOVE_RATE, Layers, dynamic_key
 from sparklog_server.config.settings import BrokerSettings, TopicSettings
@@ -99,7 +101,7 @@ INLINE_BYTES_MAX: Final = 256 << 10
 """The bytes to which the batches of one request may decompress without a job."""
 
 
-class DecompressMemory(NamedTuple):
+class DecompressMemory(msgspec.Struct, frozen=True):
     """The division of `sparklog.decompress.memory.max`; the remainder is for batches that the loop
     decompresses, one request at a time.
     """

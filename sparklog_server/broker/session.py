@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Generator
 from enum import Enum
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar, final
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, final
 
 import msgspec
 
@@ -82,7 +82,7 @@ def principal_of(caller: Call | None) -> str:
     return _BROKER_PRINCIPAL if caller is None else caller.principal
 
 
-class Forwarding(NamedTuple):
+class Forwarding(msgspec.Struct, frozen=True):
     """The Envelope in which another broker forwards the request of `principal`, in these groups, from the IP
     address `host`; a delegation token has authenticated it there if `is_token_authenticated`.
     """
@@ -227,7 +227,7 @@ def is_in_steps(answer: object) -> "TypeIs[InSteps[Any]]":
     return type(answer) is GeneratorType
 
 
-class Encoded(NamedTuple):
+class Encoded(msgspec.Struct, frozen=True):
     """An answer that a job has encoded; lists of the message may be emptied if no quota can require it to be
     encoded again.
     """

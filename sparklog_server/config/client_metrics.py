@@ -1,7 +1,9 @@
 """Settings of a client metrics subscription (KIP-714)."""
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
+
+import msgspec
 
 from sparklog.errors import SettingsError
 
@@ -57,7 +59,7 @@ def check_client_metrics(texts: Mapping[str, str]) -> int:
     )
 
 
-class Subscription(NamedTuple):
+class Subscription(msgspec.Struct, frozen=True):
     """A valid subscription: prefixes of metrics, and the clients that push them. An attribute of `patterns`
     must match its pattern as a whole.
     """

@@ -12,7 +12,7 @@ from .keys import Key, Kind, Synonym, invalid
 from .layers import Layers
 from .topic_settings import nearest
 
-_DURATION = re.compile(r"P(?=.)(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+(\.\d{0,9})?S)?)?", re.IGNORECASE)
+_DURATION = r"(?i)P(?=.)(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+(\.\d{0,9})?S)?)?"
 
 
 def _int(name: str, doc: str, at_least: int) -> Key:
@@ -178,7 +178,7 @@ def _check_bounds(name: str, value: int, layers: Layers) -> None:
 def _check_reset(name: str, text: str) -> None:
     word, colon, duration = text.strip().lower().partition(":")
     if (word in ("earliest", "latest") and not colon) or (
-        word == "by_duration" and _DURATION.fullmatch(duration) is not None
+        word == "by_duration" and re.fullmatch(_DURATION, duration) is not None
     ):
         return
     raise invalid(

@@ -1,7 +1,7 @@
 """Parts of `settings`, of what operators see: each field is the definition of a broker key."""
 
 from collections.abc import Callable, Iterable
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Final
 
 import msgspec
 
@@ -121,7 +121,7 @@ class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 0.01
 
 
-class Collector(NamedTuple):
+class Collector(msgspec.Struct, frozen=True):
     """Where spans are sent to."""
 
     host: str

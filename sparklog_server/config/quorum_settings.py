@@ -1,6 +1,6 @@
 """A part of `settings`: the metadata quorum. Each field with a key is the definition of a broker key."""
 
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import msgspec
 
@@ -15,7 +15,7 @@ BOOTSTRAP_KEY = "controller.quorum.bootstrap.servers"
 _PORT_MAX = 65_535
 
 
-class Voter(NamedTuple):
+class Voter(msgspec.Struct, frozen=True):
     """A static voter and the address of its controller listener."""
 
     node_id: int

@@ -63,7 +63,7 @@ def _same(broker_name: str, kind: Kind) -> tuple[Synonym, ...]:
 _MINUTE_MS = 60_000
 _HOUR_MS = 3_600_000
 _HINTED_LENGTH_MAX = 100  # a longer comparison takes milliseconds
-_THROTTLED = re.compile(r"([0-9]+:[0-9]+)?")
+_THROTTLED = r"([0-9]+:[0-9]+)?"
 _DELETES_NOTHING: dict[str, object] = {"cleanup.policy": (), "retention.bytes": -1, "retention.ms": -1}
 """The value, by key, with which a stored override that cannot be read deletes no record."""
 _CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
@@ -511,7 +511,7 @@ def _validate_values(settings: TopicSettings) -> None:
         ("leader.replication.throttled.replicas", settings.leader_replication_throttled_replicas),
         ("follower.replication.throttled.replicas", settings.follower_replication_throttled_replicas),
     ):
-        if replicas != ("*",) and not all(_THROTTLED.fullmatch(replica) for replica in replicas):
+        if replicas != ("*",) and not all(re.fullmatch(_THROTTLED, replica) for replica in replicas):
             raise invalid(
                 name, replicas, "it is the literal '*', or a list of partition:broker, both by their numbers"
             )

@@ -3,16 +3,19 @@ topic.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from sparklog.errors import ErrorCode, SettingsError
 from sparklog.wire.messages.create_topics import CreatableTopicConfig, CreatableTopicConfigs
-from sparklog_server.config.describe import ConfigRow, Source, default_sources, describe_topic
 from sparklog_server.config.keys import text_of
 from sparklog_server.config.layers import Layers
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.config.topic_settings import TopicSettings, topic_keys
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.outcome import Refused
+
+if TYPE_CHECKING:
+    from sparklog_server.config.describe import ConfigRow, Source
 
 VALUE_LENGTH_MAX = 32767
 
@@ -66,6 +69,8 @@ class CreatedConfigs:
     def of(self, overrides: Mapping[str, str]) -> list[CreatableTopicConfigs]:
         """The settings of a topic with these validated overrides, in alphabetical order."""
         if self._of_defaults is None:
+            from sparklog_server.config.describe import default_sources, describe_topic
+
             sources = default_sources(self._layers)
             self._of_defaults = {
                 row.name: _created_config(row, sources[row.name]) for row in describe_topic(self._layers, {})
@@ -76,7 +81,7 @@ class CreatedConfigs:
         return [rows[name] for name in sorted(rows)]
 
 
-def _created_config(row: ConfigRow, source: Source) -> CreatableTopicConfigs:
+def _created_config(row: "ConfigRow", source: "Source") -> CreatableTopicConfigs:
     return CreatableTopicConfigs(
         name=row.name,
         value=row.value,
@@ -87,6 +92,8 @@ def _created_config(row: ConfigRow, source: Source) -> CreatableTopicConfigs:
 
 
 def _overridden(name: str, text: str) -> CreatableTopicConfigs:
+    from sparklog_server.config.describe import Source
+
     _, key = topic_keys()[name]
     return CreatableTopicConfigs(
         name=name,

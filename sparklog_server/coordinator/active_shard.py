@@ -7,7 +7,9 @@ is appended.
 """
 
 from collections import deque
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, LeaderEpoch, Offset
@@ -16,7 +18,7 @@ from sparklog.record.control import ControlType, Marker
 from sparklog_server.coordinator.command import Token
 
 from .loader import CoordinatorLoader
-from .partition_writer import ShardPartition
+from .partition_writer import LogMoved, ShardPartition
 from .shard import Answer, Decision, InTransaction, Shard
 from .timers import Timer
 
@@ -25,13 +27,7 @@ _TOO_LARGE: Final = ErrorCode.UNKNOWN_SERVER_ERROR
 """The code that Kafka returns for records that are too large for the log."""
 
 
-class LogMoved(Exception):
-    """A batch was appended at another offset than expected: the log has batches that the shard did not
-    replay.
-    """
-
-
-class _Parked(NamedTuple):
+class _Parked(msgspec.Struct, frozen=True):
     """Answers that may leave when the high watermark reaches `end_offset`."""
 
     end_offset: Offset

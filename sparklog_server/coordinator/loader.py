@@ -11,8 +11,9 @@ would begin at the end of the log). Only an operator may give up the batch, with
 checks no CRC here and replays altered bytes; a broken frame fails the partition there too.
 """
 
-from collections.abc import Iterator
-from typing import NamedTuple, cast
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import cast
 
 import msgspec
 
@@ -34,6 +35,7 @@ from sparklog_server.log.segment.sound_batches import Unsound, judge
 from sparklog_server.metadata.entries import TopicImage
 
 from .partition_writer import ShardPartition
+from .shard import Shard
 
 WINDOW_BYTES = 8 << 20
 _PIECE_BYTES = 128 << 10  # allocating a whole window at once holds the GIL for milliseconds
@@ -42,14 +44,14 @@ _SLOTS = 3 * _KEYS_MAX // 2  # 4.7 MB
 _HORIZON_NEVER = (1 << 62) - 1
 
 
-class Undecided(NamedTuple):
+class Undecided(msgspec.Struct, frozen=True):
     """A record that counts once the transaction of its producer is committed."""
 
     producer_id: int
     record: Record
 
 
-class Decided(NamedTuple):
+class Decided(msgspec.Struct, frozen=True):
     """The marker that ends the transaction of a producer."""
 
     producer_id: int
@@ -96,7 +98,7 @@ class ReplayDamaged(StorageError):
         super().__init__(path, "read", f"at byte {position}: {what}", remedy=repair_remedy(log_dir))
 
 
-class _Stretch(NamedTuple):
+class _Stretch(msgspec.Struct, frozen=True):
     """Consecutive sound batches: their end in the content, the offset after the last, and their attributes
     or-ed.
     """
@@ -198,3 +200,25 @@ class CoordinatorLoader:
     def took(self, window: Window) -> None:
         """Take a window that was read: `steps` are to be replayed next."""
         self.steps, self.offset = window.steps(), window.next_offset
+
+    def reading(self, window: FileSlice, seed: bytes) -> Callable[[], Window]:
+        """The job that reads a window, which raises StorageError; `seed` is that of `read_window`."""
+        return partial(read_window, window, seed)
+
+    def replay(self, shard: Shard, steps_max: int) -> bool:
+        """Replay at most so many steps of the window; whether some may be left. Raises DecodeError."""
+        steps = self.steps
+        assert steps is not None
+        for _ in range(steps_max):
+            step = next(steps, None)
+            if step is None:
+                self.steps = None
+                return False
+            if isinstance(step, Record):
+                if step.key is not None:
+                    shard.replay(step.key, step.value, Offset(step.offset))
+            elif isinstance(step, Decided):
+                shard.replay_marker(step.producer_id, step.is_commit, step.offset)
+            elif (record := step.record).key is not None:
+                shard.replay_undecided(step.producer_id, record.key, record.value, Offset(record.offset))
+        return True

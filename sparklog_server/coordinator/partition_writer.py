@@ -8,6 +8,12 @@ from sparklog.model import Instant, LeaderEpoch, Offset
 from sparklog.record.control import Marker
 
 
+class LogMoved(Exception):
+    """A batch was appended at another offset than expected: the log has batches that the shard did not
+    replay.
+    """
+
+
 class ShardPartition(Protocol):
     """The partition of a shard, while this broker leads it in `leader_epoch`."""
 

@@ -18,12 +18,11 @@ the log may refuse them. The marker that ends the transaction keeps its place am
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sparklog.effects import FileSlice
 from sparklog.errors import DecodeError, ErrorCode
-from sparklog.model import Instant, LeaderEpoch, Micros, Offset
-from sparklog.record.batch import Record
+from sparklog.model import Instant, LeaderEpoch, Micros
 from sparklog.record.control import Marker
 from sparklog.wire.schema import Message
 from sparklog_server.agenda import Agenda
@@ -32,12 +31,14 @@ from sparklog_server.disk.door import StorageError
 from sparklog_server.metadata.image import MetadataDelta, MetadataImage
 from sparklog_server.outcome import Refused
 
-from .active_shard import ActiveShard, LogMoved
 from .command import Command, Token
-from .loader import CoordinatorLoader, Decided, Window, read_window
-from .partition_writer import ShardPartition
+from .partition_writer import LogMoved, ShardPartition
 from .shard import Answer, Decision, Shard
 from .timers import Timers
+
+if TYPE_CHECKING:
+    from .active_shard import ActiveShard
+    from .loader import CoordinatorLoader, Window
 
 _NONE: Final = ErrorCode.NONE  # Reading an enum member through its class costs as much as two calls.
 _RELOAD_US = 1_000_000
@@ -103,6 +104,9 @@ class CoordinatorRuntime:
         if epoch is None:
             return
         self.resigned(index, ErrorCode.NOT_COORDINATOR)
+        from .active_shard import ActiveShard
+        from .loader import CoordinatorLoader
+
         loading = CoordinatorLoader(partition.log_start_offset, partition.log_end_offset, now)
         self._dropped.pop(index, None)
         self._active[index] = ActiveShard(index, self._make_shard(), partition, epoch, loading)
@@ -124,7 +128,7 @@ class CoordinatorRuntime:
         self._agenda.has_coordination = True
         self._trace("coordinator-unloaded", partition=f"{self._topic}-{index}", reason=code.name)
 
-    def _resign_for_a_moment(self, index: int, active: ActiveShard, code: ErrorCode, now: Instant) -> None:
+    def _resign_for_a_moment(self, index: int, active: "ActiveShard", code: ErrorCode, now: Instant) -> None:
         """Drop a shard whose partition refused a batch, and load it anew after a delay."""
         self.resigned(index, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if active.partition.leader_epoch == active.epoch:
@@ -163,7 +167,7 @@ class CoordinatorRuntime:
         if window is not None:
             window.file.retain()
             self._continuations.run(
-                partial(read_window, window, self._entropy(16)),
+                loading.reading(window, self._entropy(16)),
                 partial(self._loaded, index, active, window),
             )
             return
@@ -182,7 +186,12 @@ class CoordinatorRuntime:
             self._take(index, active, active.shard.image_changed(delta, now), now)
 
     def _loaded(
-        self, index: int, active: ActiveShard, window: FileSlice, result: Window | StorageError, now: Instant
+        self,
+        index: int,
+        active: "ActiveShard",
+        window: FileSlice,
+        result: "Window | StorageError",
+        now: Instant,
     ) -> None:
         window.file.release()
         if self._active.get(index) is not active or active.loading is None:
@@ -197,31 +206,21 @@ class CoordinatorRuntime:
         active.loading.took(result)
         self._replaying[index] = None
 
-    def _replay_on(self, index: int, active: ActiveShard, loading: CoordinatorLoader, now: Instant) -> None:
+    def _replay_on(
+        self, index: int, active: "ActiveShard", loading: "CoordinatorLoader", now: Instant
+    ) -> None:
         """Replay a slice of the window; request the next window after the last slice."""
-        steps = loading.steps
-        assert steps is not None
-        shard = active.shard
         try:
-            for _ in range(_SLICE_RECORDS):
-                step = next(steps, None)
-                if step is None:
-                    loading.steps = None
-                    del self._replaying[index]
-                    self._load_on(index, now)
-                    return
-                if isinstance(step, Record):
-                    if step.key is not None:
-                        shard.replay(step.key, step.value, Offset(step.offset))
-                elif isinstance(step, Decided):
-                    shard.replay_marker(step.producer_id, step.is_commit, step.offset)
-                elif (record := step.record).key is not None:
-                    shard.replay_undecided(step.producer_id, record.key, record.value, Offset(record.offset))
+            is_left = loading.replay(active.shard, _SLICE_RECORDS)
         except DecodeError as error:
             # sparklog or Kafka wrote the record; without it, groups would get wrong offsets.
             self._fail(index, active, {"reason": str(error)})
+            return
+        if not is_left:
+            del self._replaying[index]
+            self._load_on(index, now)
 
-    def _fail(self, index: int, active: ActiveShard, fields: dict[str, str]) -> None:
+    def _fail(self, index: int, active: "ActiveShard", fields: dict[str, str]) -> None:
         """Give up the load: nothing is served from a log of which a part cannot be read."""
         self.resigned(index, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         self._failed[index] = active
@@ -249,7 +248,7 @@ class CoordinatorRuntime:
             self._arm(active)
         return _NONE
 
-    def _serving(self, index: int) -> ActiveShard | ErrorCode:
+    def _serving(self, index: int) -> "ActiveShard | ErrorCode":
         """The shard, or the error code while it does not serve."""
         active = self._active.get(index)
         if active is None:
@@ -289,7 +288,7 @@ class CoordinatorRuntime:
         self._await_flush(index)
         return _NONE
 
-    def _log_moved(self, index: int, active: ActiveShard, now: Instant) -> ErrorCode:
+    def _log_moved(self, index: int, active: "ActiveShard", now: Instant) -> ErrorCode:
         """Load the shard anew: the log has batches that the shard did not replay."""
         self._trace(
             "coordinator-behind-log",
@@ -299,7 +298,7 @@ class CoordinatorRuntime:
         self._resign_for_a_moment(index, active, ErrorCode.COORDINATOR_NOT_AVAILABLE, now)
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
 
-    def _refused(self, index: int, active: ActiveShard, refused: Refused, now: Instant) -> ErrorCode:
+    def _refused(self, index: int, active: "ActiveShard", refused: Refused, now: Instant) -> ErrorCode:
         """The error code for a refused batch of a transaction; the shard is dropped unless the producer is
         at fault.
         """
@@ -312,7 +311,7 @@ class CoordinatorRuntime:
             else refused.code
         )
 
-    def _append_refused(self, index: int, active: ActiveShard, refused: Refused, now: Instant) -> None:
+    def _append_refused(self, index: int, active: "ActiveShard", refused: Refused, now: Instant) -> None:
         self._trace("coordinator-append-refused", partition=f"{self._topic}-{index}", reason=str(refused))
         self._resign_for_a_moment(index, active, refused.code, now)
 
@@ -355,7 +354,7 @@ class CoordinatorRuntime:
             return due if deadline is None else min(due, deadline)
         return deadline
 
-    def _arm(self, active: ActiveShard) -> None:
+    def _arm(self, active: "ActiveShard") -> None:
         """Set the timer of a shard to its deadline."""
         deadline = active.shard.deadline()
         if deadline is None:
@@ -389,7 +388,7 @@ class CoordinatorRuntime:
 
     # -- decisions
 
-    def _take(self, index: int, active: ActiveShard, decisions: list[Decision], now: Instant) -> None:
+    def _take(self, index: int, active: "ActiveShard", decisions: list[Decision], now: Instant) -> None:
         """Gather the decisions that time or metadata caused; one may drop the shard."""
         for decision in decisions:
             if self._active.get(index) is active:
@@ -397,7 +396,7 @@ class CoordinatorRuntime:
         if self._active.get(index) is active:
             self._arm(active)
 
-    def _gather(self, index: int, active: ActiveShard, decision: Decision, now: Instant) -> None:
+    def _gather(self, index: int, active: "ActiveShard", decision: Decision, now: Instant) -> None:
         """Replay the records of a decision, and append them with those of the whole turn."""
         if decision.records:
             code = self._replayed(index, active, decision, now)
@@ -413,7 +412,7 @@ class CoordinatorRuntime:
         self._gathering[index] = None
         self._agenda.has_coordination = True
 
-    def _replayed(self, index: int, active: ActiveShard, decision: Decision, now: Instant) -> ErrorCode:
+    def _replayed(self, index: int, active: "ActiveShard", decision: Decision, now: Instant) -> ErrorCode:
         """Replay the records of a decision. Returns the code if they are refused; may drop the shard."""
         try:
             if decision.transaction is None:
@@ -445,7 +444,7 @@ class CoordinatorRuntime:
                 self._arm(active)
                 self._await(index, active, now)
 
-    def _append(self, index: int, active: ActiveShard, now: Instant) -> bool:
+    def _append(self, index: int, active: "ActiveShard", now: Instant) -> bool:
         """Append the batch of the turn; False if it was refused and the shard dropped."""
         try:
             active.append(now)
@@ -457,7 +456,7 @@ class CoordinatorRuntime:
             return False
         return True
 
-    def _await(self, index: int, active: ActiveShard, now: Instant) -> None:
+    def _await(self, index: int, active: "ActiveShard", now: Instant) -> None:
         """Release the answers that the high watermark has passed, and wait until it passes the next."""
         until = active.release(self.answers)
         if until is not None and active.waits_until < until:
@@ -467,7 +466,7 @@ class CoordinatorRuntime:
             except Refused as refused:
                 self._resign_for_a_moment(index, active, refused.code, now)
 
-    def _woken(self, index: int, waited: ActiveShard, now: Instant) -> None:
+    def _woken(self, index: int, waited: "ActiveShard", now: Instant) -> None:
         """The high watermark has moved for a shard that waited, or the role of its partition has ended."""
         active = self._active.get(index)
         if active is None or active.epoch != waited.epoch:

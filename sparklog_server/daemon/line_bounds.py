@@ -8,7 +8,10 @@ a line ─► equal to one of the last seconds? ── yes ──► counted; th
 """
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
+from msgspec import structs
 
 REPEAT_NS: Final = 10_000_000_000
 """For so long after a line, equal ones are counted."""
@@ -18,7 +21,7 @@ BURST: Final = 500
 BURST_IN_ALL: Final = 4 * BURST
 
 
-class Written(NamedTuple):
+class Written(msgspec.Struct, frozen=True):
     """A line that was written at `at_ns` and came `times` times again."""
 
     at_ns: int
@@ -26,7 +29,7 @@ class Written(NamedTuple):
     times: int
 
 
-class Line(NamedTuple):
+class Line(msgspec.Struct, frozen=True):
     """A line without its time. Lines with the same text are equal."""
 
     event: str
@@ -65,7 +68,7 @@ class LineBounds:
         """Whether this line is to be written. `repeated` comes before it."""
         written = self._written.get(line.text)
         if written is not None:
-            self._written[line.text] = written._replace(times=written.times + 1)
+            self._written[line.text] = structs.replace(written, times=written.times + 1)
             return False
         own, of_all = self._bucket(logger, BURST, now_ns), self._bucket("", BURST_IN_ALL, now_ns)
         if not own.has_one(now_ns) or not of_all.has_one(now_ns):

@@ -5,7 +5,9 @@ import sys
 from collections.abc import Sequence
 from functools import cache
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from sparklog_server.broker.broker import Broker
 from sparklog_server.config.settings import BrokerSettings
@@ -94,7 +96,7 @@ _RESERVE_SHARE: Final = 4
 _UNLIMITED: Final = 1 << 20
 
 
-class Shares(NamedTuple):
+class Shares(msgspec.Struct, frozen=True):
     """The most descriptors that segment files and connections may hold."""
 
     files: int

@@ -9,7 +9,7 @@ the result to `synced`. A failed write changes nothing, so the same append may b
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -21,7 +21,6 @@ from sparklog.record.batch import NO_TIMESTAMP, TRANSACTIONAL_BIT, BatchHeader
 from sparklog_server.disk.door import Disk, DiskFile, StorageError, discard
 from sparklog_server.disk.removal import Removal
 from sparklog_server.log.cleaning.retention import count_deletable, set_aside
-from sparklog_server.log.lookup.time_lookup import TimeSearch
 from sparklog_server.log.producers.ongoing_transactions import NONE_ENDED, OngoingTransactions
 from sparklog_server.log.producers.producer_state import MANY, FrozenProducers, ProducerState, Verification
 from sparklog_server.log.producers.validate import (
@@ -49,6 +48,9 @@ from .segments import (
     whole_that_fit,
 )
 from .truncation import Restart, Truncation
+
+if TYPE_CHECKING:
+    from sparklog_server.log.lookup.time_lookup import TimeSearch
 
 __all__ = ["AppendResult", "LogConfig", "OffsetOutOfRange", "PartitionLog", "RecordsRefused"]
 
@@ -419,10 +421,12 @@ class PartitionLog:
 
     # -- look up
 
-    def time_search(self, timestamp: Millis | None, limit: Offset) -> TimeSearch:
+    def time_search(self, timestamp: Millis | None, limit: Offset) -> "TimeSearch":
         """The search for the first record below `limit` at or after `timestamp`; with None, for the record
         with the latest timestamp. A job runs it.
         """
+        from sparklog_server.log.lookup.time_lookup import TimeSearch
+
         return TimeSearch(self._disk, self.segments.all, timestamp, start=self.log_start_offset, limit=limit)
 
     # -- leader epochs

@@ -6,7 +6,7 @@ are Kafka's.
 
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -103,7 +103,7 @@ Acls = Mapping[Uuid, AclRule]
 """The rules by their ids."""
 
 
-class AclFilter(NamedTuple):
+class AclFilter(msgspec.Struct, frozen=True):
     """Selects rules. None matches any text, ANY any number; the pattern type MATCH selects every pattern
     that covers the resource of that name.
     """

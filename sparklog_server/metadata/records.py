@@ -13,7 +13,9 @@ knows.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, ClassVar, NamedTuple, cast
+from typing import Annotated, ClassVar, cast
+
+import msgspec
 
 from sparklog.errors import DecodeError
 from sparklog.model import NO_EPOCH, LeaderEpoch, Millis, Offset
@@ -310,7 +312,7 @@ class ClearElrRecord(Message):
     topic_name: Str = ""
 
 
-class Written(NamedTuple):
+class Written(msgspec.Struct, frozen=True):
     """How a record class is written: its api key, and the version that metadata.version 30 prescribes."""
 
     key: int
@@ -349,11 +351,11 @@ _CLASSES = {written.key: cls for cls, written in WRITTEN.items()}
 
 def encode_value(record: Message) -> bytes:
     """The framed value of a metadata record."""
-    key, version = WRITTEN[type(record)]
+    written = WRITTEN[type(record)]
     chunks = cast(
-        list[bytes], encode(record, version)
+        list[bytes], encode(record, written.version)
     )  # no metadata record has a `Records` field, so no chunk is a file slice
-    return b"".join([bytes((_FRAME_VERSION, key, version)), *chunks])
+    return b"".join([bytes((_FRAME_VERSION, written.key, written.version)), *chunks])
 
 
 def decode_value(value: bytes | memoryview | None) -> Message:

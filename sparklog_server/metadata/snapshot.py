@@ -8,7 +8,6 @@ every broker is that offset, as in Kafka.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from hashlib import sha256
 
 from msgspec import structs
 
@@ -61,6 +60,8 @@ def records_of_image(image: MetadataImage) -> Iterator[Message]:
 
 def digest(image: MetadataImage) -> bytes:
     """A digest of an image without `registered_at`: equal for all nodes at one offset."""
+    from hashlib import sha256
+
     found = sha256(b"%d" % image.offset)
     settled = image if image.open_transaction is None else structs.replace(image, open_transaction=None)
     for record in records_of_image(settled):

@@ -24,7 +24,7 @@ _LETTER: Final = "[\u0600-\u06ff\u0750-\u077f\u0900-\u0dff]"
 _JOINERS: Final = "\u200c\u200d\ufe0f"
 _ACTING_OR_JOINING: Final = re.compile(
     f"(?P<joining>(?<={_PICTURE})(?:\ufe0f?\u200d(?={_PICTURE})|\ufe0f)|(?<={_LETTER})[\u200c\u200d](?={_LETTER}))"
-    f"|{escapes.ACTING_IN_LINES.pattern}"
+    f"|{escapes.ACTING_IN_LINES}"
 )
 _JSON_ESCAPES: Final = re.compile(
     r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})|\\u([0-9a-fA-F]{4})|\\."
@@ -134,7 +134,7 @@ def _unescaped(found: re.Match[str]) -> str:
     else:
         return found[0]
     character = chr(code)
-    is_written_so = character in '"\\' or (escapes.ACTING.match(character) and character not in _JOINERS)
+    is_written_so = character in '"\\' or (re.match(escapes.ACTING, character) and character not in _JOINERS)
     return found[0] if is_written_so else character
 
 
@@ -151,7 +151,7 @@ def _plain(content: bytes, limit: int, *, is_compact: bool, is_forced: bool = Fa
     if not is_forced:
         # A character that the cut has split is at the end.
         body = text[:-4] if len(head) < len(content) else text
-        if "\ufffd" in body or len(escapes.ACTING_IN_LINES.findall(body)) * 4 > len(body):
+        if "\ufffd" in body or len(re.findall(escapes.ACTING_IN_LINES, body)) * 4 > len(body):
             return _hex(content, limit, is_compact=is_compact)
     return _cut("text", text, len(content), limit, is_cut=len(head) < len(content))
 

@@ -12,7 +12,9 @@ and the process must end. A write that a full disk refuses has changed nothing: 
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
+
+import msgspec
 
 from sparklog.errors import ErrorCode
 from sparklog.kernels import scan
@@ -62,7 +64,7 @@ _Result = TypeVar("_Result")
 Trace = Callable[..., None]
 
 
-class Events(NamedTuple):
+class Events(msgspec.Struct, frozen=True):
     """What the node of a log is told."""
 
     synced: Callable[[Instant], None]
@@ -478,7 +480,7 @@ def _open_log(
         # The log does not end at the marked offset (other files, or a later append): recover from the lower
         # one.
         log.close()
-        log = open_as(known=known._replace(was_clean=False))
+        log = open_as(known=msgspec.structs.replace(known, was_clean=False))
     disk.remove(*log.leftovers)  # the snapshots define the log start
     remove_mark(disk, directory)
     return log

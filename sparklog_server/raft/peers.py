@@ -11,6 +11,8 @@ a Fetch that waits at the leader must not hold up a vote.
 from enum import Enum
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from sparklog.model import Instant, Micros, NodeId
 from sparklog.wire.schema import Message
 
@@ -54,7 +56,7 @@ class NoPeers:
         """Ignored: no request is sent."""
 
 
-class Sent(NamedTuple):
+class Sent(msgspec.Struct, frozen=True):
     """A request without a response yet."""
 
     peer: Peer

@@ -384,11 +384,11 @@ class QuorumState:
         """Whether this node is to ask for a change of the voters: its endpoints are others than theirs, or it
         is to join them.
         """
-        _, voters, kraft_version = self.history.latest
-        if kraft_version == 0 or not self.me.endpoints or not self.following.has_fetched:
+        membership = self.history.latest
+        if membership.kraft_version == 0 or not self.me.endpoints or not self.following.has_fetched:
             return False
         if self.is_voter:
-            return voters.endpoints.get(self.me.node_id) != self.me.endpoints
+            return membership.voters.endpoints.get(self.me.node_id) != self.me.endpoints
         return self.config.is_joining
 
     def _poll_change(self, now: Instant) -> None:

@@ -5,7 +5,8 @@ responses says.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from sparklog.errors import ErrorCode
 from sparklog.model import NO_OFFSET, LeaderEpoch, NodeId, Offset, OffsetAndEpoch, Uuid
@@ -23,7 +24,7 @@ _TOPIC, _PARTITION = METADATA_PARTITION
 FETCH_WAIT_MS = 500
 
 
-class Myself(NamedTuple):
+class Myself(msgspec.Struct, frozen=True):
     """What a node says of itself in every request."""
 
     cluster_id: str
@@ -32,7 +33,7 @@ class Myself(NamedTuple):
     endpoints: tuple[VoterEndpoint, ...] = ()
 
 
-class Known(NamedTuple):
+class Known(msgspec.Struct, frozen=True):
     """The epoch and the leader that a node tells in every response; -1 for no leader."""
 
     epoch: LeaderEpoch
@@ -40,7 +41,7 @@ class Known(NamedTuple):
     endpoint: Endpoint | None = None
 
 
-class Told(NamedTuple):
+class Told(msgspec.Struct, frozen=True):
     """What a response says, whichever it is."""
 
     error: int

@@ -6,7 +6,9 @@ A record counts from its append on, before it is committed, and no longer once i
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
+
+import msgspec
+from msgspec import structs
 
 from sparklog.kernels import scan
 from sparklog.model import NO_OFFSET, NodeId, Offset
@@ -23,7 +25,7 @@ from sparklog.record.control import (
 from .voters import VoterSet
 
 
-class Membership(NamedTuple):
+class Membership(msgspec.Struct, frozen=True):
     """The voters and the kraft.version from the record at `offset` on; -1 for what no record says."""
 
     offset: Offset
@@ -40,7 +42,7 @@ class Membership(NamedTuple):
         """The control records at the start of the epoch of `leader`, which accepts raft requests at
         `endpoints`: none if the log has the voters with these endpoints.
         """
-        begun = self._replace(voters=self.voters.moved(leader, endpoints))
+        begun = structs.replace(self, voters=self.voters.moved(leader, endpoints))
         return [] if self.offset >= 0 and begun == self else begun.control()
 
 

@@ -13,20 +13,24 @@ log is examined again a minute later.
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from sparklog.kernels import clean
 from sparklog.model import Instant, Micros, Offset, TopicPartition
 from sparklog_server.continuations import Continuations
 from sparklog_server.disk.checkpoint import CheckpointCorrupt, parse_offsets, render_offsets
 from sparklog_server.disk.door import Disk, StorageError
-from sparklog_server.log.cleaning.cleaner import Progress, Round, UncleanableLog
-from sparklog_server.log.cleaning.compaction import Choice, judge, plan_round, reading_before
 from sparklog_server.log.cleaning.swap import Swap, commit
 from sparklog_server.log.lookup.aborted import IndexReading
 from sparklog_server.log.segment.segment import LOG_SUFFIX, offset_of
 from sparklog_server.replica.directory import ReplicaDirectory, Trace
 from sparklog_server.replica.partition import Partition
+
+if TYPE_CHECKING:
+    from sparklog_server.log.cleaning.cleaner import Progress, Round
+    from sparklog_server.log.cleaning.compaction import Choice
 
 CHECKPOINT_FILE = "cleaner-offset-checkpoint"
 WORK_BYTES = 8 << 20
@@ -41,7 +45,7 @@ _AGAIN_US = 1_000_000
 """The delay before a retry of renames and checkpoints that a full disk refused."""
 
 
-class CleaningLimits(NamedTuple):
+class CleaningLimits(msgspec.Struct, frozen=True):
     """The `log.cleaner.*` settings. The threads share the table of keys, and together keep to the rate."""
 
     is_enabled: bool = True
@@ -52,7 +56,7 @@ class CleaningLimits(NamedTuple):
     backoff_ms: int = 15_000
 
 
-class Uncleanable(NamedTuple):
+class Uncleanable(msgspec.Struct, frozen=True):
     """The result of a job that could not read a log."""
 
     reason: str
@@ -64,7 +68,7 @@ class _Work:
     __slots__ = ("directory", "is_committing", "is_running", "partition", "resume_at_us", "step")
 
     def __init__(
-        self, directory: ReplicaDirectory, partition: Partition, step: Round | IndexReading, now: Instant
+        self, directory: ReplicaDirectory, partition: Partition, step: "Round | IndexReading", now: Instant
     ) -> None:
         self.directory = directory
         self.partition = partition
@@ -236,6 +240,8 @@ class LogCleaner:
             if self._put_off.get(partition, now.mono_us) > now.mono_us:
                 continue
             self._put_off.pop(partition, None)
+            from sparklog_server.log.cleaning.compaction import judge
+
             try:
                 choice = judge(partition.log, partition.high_watermark, now.wall_ms)
             except StorageError as error:
@@ -245,10 +251,15 @@ class LogCleaner:
                 candidates.append((choice, directory, partition))
         candidates.sort(key=lambda candidate: candidate[0].dirty_ratio, reverse=True)
         for choice, directory, partition in candidates[: max(self.limits.threads - len(self._rounds), 0)]:
+            from sparklog_server.log.cleaning.compaction import reading_before
+
             step = reading_before(partition.log, choice) or self._new_round(partition, choice, now)
             self._rounds[partition] = _Work(directory, partition, step, now)
 
-    def _new_round(self, partition: Partition, choice: Choice, now: Instant) -> Round:
+    def _new_round(self, partition: Partition, choice: "Choice", now: Instant) -> "Round":
+        from sparklog_server.log.cleaning.cleaner import Round
+        from sparklog_server.log.cleaning.compaction import plan_round
+
         plan = plan_round(
             partition.log,
             choice,
@@ -321,7 +332,7 @@ class LogCleaner:
             work.partition.disk.storage_failed(error)
 
     def _worked(
-        self, work: _Work, one: Round, result: Progress | Uncleanable | StorageError, now: Instant
+        self, work: _Work, one: "Round", result: "Progress | Uncleanable | StorageError", now: Instant
     ) -> None:
         if self._is_over(work, result, now) or isinstance(result, StorageError):
             return
@@ -336,7 +347,7 @@ class LogCleaner:
         else:
             self._progressed(work, one, result, now)
 
-    def _progressed(self, work: _Work, one: Round, progress: Progress, now: Instant) -> None:
+    def _progressed(self, work: _Work, one: "Round", progress: "Progress", now: Instant) -> None:
         rate = self.limits.io_bytes_per_second_max / self.limits.threads
         work.resume_at_us = Micros(work.resume_at_us + int(progress.io_bytes * 1_000_000 / rate))
         if progress.is_done:
@@ -433,7 +444,9 @@ class LogCleaner:
             directory.storage_failed(result)
 
 
-def _work(one: Round, io_bytes_max: int) -> Progress | Uncleanable:
+def _work(one: "Round", io_bytes_max: int) -> "Progress | Uncleanable":
+    from sparklog_server.log.cleaning.cleaner import UncleanableLog
+
     try:
         return one.work(io_bytes_max)
     except UncleanableLog as error:

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple
 
+import msgspec
+
 from sparklog.model import Instant, TopicPartition
 from sparklog_server.continuations import Continuations
 from sparklog_server.disk.door import StorageError
@@ -29,7 +31,7 @@ IN_TURN_MAX = 16
 _LOGS_PER_JOB = 128
 
 
-class Begun(NamedTuple):
+class Begun(msgspec.Struct, frozen=True):
     """The result of one job: the created logs, or none if the disk failed. `is_put_off`: the disk
     was full.
     """

@@ -10,7 +10,8 @@ move.
 """
 
 from enum import Enum, auto
-from typing import NamedTuple
+
+import msgspec
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Offset, TopicPartition, Uuid
@@ -33,7 +34,7 @@ class Stage(Enum):
     REMOVING = auto()
 
 
-class Left(NamedTuple):
+class Left(msgspec.Struct, frozen=True):
     """The copy that an earlier, interrupted run of a move left: its path and its segments."""
 
     path: str

@@ -8,7 +8,9 @@ any other the object identifier with the value in hexadecimal.
 """
 
 import re
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from sparklog.errors import SettingsError
 from sparklog_server.security import ANONYMOUS
@@ -32,16 +34,15 @@ _UNIT: Final = "2.5.4.11"
 _SEQUENCE, _SET, _OID, _EXPLICIT_VERSION = 0x30, 0x31, 0x06, 0xA0
 # PrintableString, T61String, IA5String, GeneralString, BMPString, UTF8String
 _TEXTS: Final = frozenset((0x13, 0x14, 0x16, 0x1B, 0x1E, 0x0C))
-_ESCAPED: Final = re.compile(r'[,=+<>#;"\\]')
-_RULE: Final = re.compile(
+# `re` compiles and keeps these when the first certificate needs them: most nodes map none.
+_ESCAPED: Final = r'[,=+<>#;"\\]'
+_RULE: Final = (
     r"\s*(?:(?P<default>DEFAULT)|RULE:(?P<pattern>(?:\\.|[^\\/])*)/(?P<replacement>(?:\\.|[^\\/])*)"
     r"/(?P<case>[LU]?))?\s*(?:,|$)"
 )
-_REFERENCE: Final = re.compile(
-    r"\\(?P<escaped>.)|\$(?P<number>[0-9]+)|\$\{(?P<name>[A-Za-z][A-Za-z0-9]*)\}|.", re.DOTALL
-)
-_DOT_ALL: Final = re.compile(r"\(\?[a-zA-Z]*s")
-_DOT: Final = re.compile(r"\\Q.*?(?:\\E|$)|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\.", re.DOTALL)
+_REFERENCE: Final = r"(?s)\\(?P<escaped>.)|\$(?P<number>[0-9]+)|\$\{(?P<name>[A-Za-z][A-Za-z0-9]*)\}|."
+_DOT_ALL: Final = r"\(\?[a-zA-Z]*s"
+_DOT: Final = r"(?s)\\Q.*?(?:\\E|$)|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\."
 """Quoted text, an escaped character, a class, or a dot."""
 _NO_LINE_END: Final = r"[^\n\r\x{85}\x{2028}\x{2029}]"
 
@@ -54,7 +55,7 @@ class NoRuleApplies(ValueError):
     """No rule of `ssl.principal.mapping.rules` matches a subject."""
 
 
-class Identity(NamedTuple):
+class Identity(msgspec.Struct, frozen=True):
     """A client as its certificate names it: the principal, and a group for each of its units (OU)."""
 
     principal: str
@@ -89,8 +90,9 @@ class PrincipalRules:
     def __init__(self, text: str) -> None:
         self._rules: list[_Rule | None] = []  # None is DEFAULT
         position = 0
+        rule = re.compile(_RULE)
         while position < len(text):
-            found = _RULE.match(text, position)
+            found = rule.match(text, position)
             if found is None:
                 raise SettingsError(
                     f"ssl.principal.mapping.rules: {text[position:].strip()} does not begin with a rule: "
@@ -149,10 +151,10 @@ def _as_in_java(pattern: str) -> str:
     """The pattern, whose `.` matches no line terminator of Java before a flag `s`: the client chooses the
     characters of its subject.
     """
-    flag = _DOT_ALL.search(pattern)
+    flag = re.search(_DOT_ALL, pattern)
     limit = len(pattern) if flag is None else flag.start()
     return (
-        _DOT.sub(lambda found: _NO_LINE_END if found[0] == "." else found[0], pattern[:limit])
+        re.sub(_DOT, lambda found: _NO_LINE_END if found[0] == "." else found[0], pattern[:limit])
         + pattern[limit:]
     )
 
@@ -164,8 +166,9 @@ def _parts_of(replacement: str, pattern: "re2._Regexp[str]") -> list[str | int] 
     groups = pattern.groups
     parts: list[str | int] = []
     position = 0
+    reference = re.compile(_REFERENCE)
     while position < len(replacement):
-        found = _REFERENCE.match(replacement, position)
+        found = reference.match(replacement, position)
         assert found is not None, "any character is a part"
         position = found.end()
         digit = replacement[position : position + 1]
@@ -208,7 +211,7 @@ def _written(attribute: _Attribute) -> str:
     keyword = _KEYWORDS.get(oid)
     if keyword is None or tag not in _TEXTS:
         return f"{keyword or oid}=#{whole.hex()}"
-    text = _ESCAPED.sub(r"\\\g<0>", value.decode(errors="replace")).replace("\0", "\\00")
+    text = re.sub(_ESCAPED, r"\\\g<0>", value.decode(errors="replace")).replace("\0", "\\00")
     inner = text.strip(" \r")
     lead = text[: len(text) - len(text.lstrip(" \r"))]
     trail = text[len(lead) + len(inner) :]

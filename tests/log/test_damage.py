@@ -20,7 +20,7 @@ from sparklog.record.compression import Codec
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.directory.log_dir import DirectoryRefused
 from sparklog_server.log.partition_log import PartitionLog
-from sparklog_server.log.recovery.cuts import parse_cut_name
+from sparklog_server.log.recovery.cuts import Cut, CutName, parse_cut_name
 from sparklog_server.log.segment.damage import LogDamaged
 from sparklog_server.log.segment.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 from sparklog_server.simulation.disk import SimulatedDisk
@@ -139,7 +139,7 @@ def test_the_last_batch_cut_at_each_byte_costs_that_batch_alone_and_is_kept_asid
         copies = [name for name in disk.list("data/t-0") if ".cut-" in name]
         if size > begin:
             (cut,) = log_dir.cuts
-            assert cut == (
+            assert cut == Cut(
                 path,
                 begin,
                 last.base_offset,
@@ -148,7 +148,7 @@ def test_the_last_batch_cut_at_each_byte_costs_that_batch_alone_and_is_kept_asid
                 f"data/t-0/{copies[0]}",
                 f"no whole batch begins at byte {begin}",
             )
-            assert parse_cut_name(copies[0]) == (int(path[-24:-4]), NOW.wall_ms, begin)
+            assert parse_cut_name(copies[0]) == CutName(int(path[-24:-4]), NOW.wall_ms, begin)
             assert disk.read(f"data/t-0/{copies[0]}") == content[begin:size]
         assert len(copies) == (size > begin)
         again = batch(2, producer_id=7, sequence=read_header(last.content).base_sequence)

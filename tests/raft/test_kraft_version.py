@@ -1,5 +1,7 @@
 """The kraft.version of a node that is alone: 1 in a new directory, 0 in one of an earlier release."""
 
+from msgspec import structs
+
 from sparklog.errors import ErrorCode
 from sparklog.model import LeaderEpoch, Millis, NodeId, Offset
 from sparklog.record.batch import decode_records
@@ -90,7 +92,7 @@ def test_later_epochs_and_snapshots_keep_the_voters_without_new_records() -> Non
     world.open()
     world.settle()
     assert world.quorum.epoch == 2
-    assert membership(world)._replace(offset=Offset(0)) == written._replace(offset=Offset(0))
+    assert structs.replace(membership(world), offset=Offset(0)) == structs.replace(written, offset=Offset(0))
     snapshots = world.quorum.raft.snapshots
     assert snapshots
     found = read(world.disk, LOG, snapshots[-1])

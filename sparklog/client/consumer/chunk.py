@@ -8,6 +8,7 @@ from sparklog.errors import DecodeError
 from sparklog.kernels import scan
 from sparklog.model import TopicPartition
 from sparklog.record.batch import HEADER_SIZE, LOG_APPEND_TIME, BatchHeader, Buffer, codec_of, read_header
+from sparklog.record.compression import decompress
 from sparklog.record.control import ControlType, control_type
 from sparklog.wire.messages.fetch import AbortedTransaction
 
@@ -112,8 +113,6 @@ class Chunk:
         if header.is_transactional and self._aborted.covers(header):
             return []
         if header.is_compressed:
-            from sparklog.record.compression import decompress
-
             body = decompress(codec_of(header), body)
         append_timestamp = header.max_timestamp if header.timestamp_type == LOG_APPEND_TIME else None
         made: list[Made] = scan.records(

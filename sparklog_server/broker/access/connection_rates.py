@@ -12,7 +12,9 @@ wait is longer than one of their windows.
 from collections import deque
 from contextlib import suppress
 from math import floor
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from sparklog.model import Millis
 from sparklog.wire.schema import INT32_MAX
@@ -122,7 +124,7 @@ _ADDRESSES_MAX: Final = 10_000
 """The maximum number of addresses in the table; the longest idle ones are dropped and begin anew."""
 
 
-class Throttled(NamedTuple):
+class Throttled(msgspec.Struct, frozen=True):
     """The delays of a new connection, in ms: zero is none."""
 
     admitted_after_ms: int = 0

@@ -10,7 +10,9 @@ wait for it. One of several voters reads its log ahead then.
 """
 
 from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
+
+import msgspec
 
 from sparklog.effects import Loss
 from sparklog.errors import DecodeError
@@ -58,7 +60,7 @@ class Port(Peers, Protocol):
         """Give responses to this quorum."""
 
 
-class QuorumSetup(NamedTuple):
+class QuorumSetup(msgspec.Struct, frozen=True):
     """The quorum of a node that has other nodes: `voters` by the settings, the own `endpoints` for raft
     requests, and where a node that is no voter finds the quorum. `kraft_version` is that of a new log.
     """

@@ -4,7 +4,7 @@ requests without an answer.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -125,7 +125,7 @@ class SlicePart:
         self.answered(self._refusal(code))
 
 
-class ToShard(NamedTuple):
+class ToShard(msgspec.Struct, frozen=True):
     """A part of a sliced request for a shard to answer."""
 
     shards: CoordinatorShards
@@ -140,7 +140,7 @@ class ToShard(NamedTuple):
             part.refused(code)
 
 
-class Known(NamedTuple):
+class Known(msgspec.Struct, frozen=True):
     """A part of a sliced request with an answer that is known already."""
 
     part: Message

@@ -30,7 +30,6 @@ from sparklog_server.coordinator.command import Command, Token
 from sparklog_server.coordinator.placement import TRANSACTIONS_TOPIC
 from sparklog_server.coordinator.txn.events import Answer as Outcome
 from sparklog_server.coordinator.txn.events import MarkersDue, MarkersWritten, Verdict, VerdictDue
-from sparklog_server.coordinator.txn.states import FINISHED
 from sparklog_server.coordinator.txn.transaction_config import TransactionConfig
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.replica.directory import Trace
@@ -170,6 +169,8 @@ class TransactionCoordinator:
         count, runtime = self.shards.partition_count, self.shards.runtime
         if count and (not self.shards.is_settled or any(map(runtime.has_failed, range(count)))):
             return None
+        from sparklog_server.coordinator.txn.states import FINISHED
+
         shards = cast("list[TxnShard]", runtime.serving())
         return frozenset(
             one.producer_id

@@ -13,7 +13,8 @@ from array import array
 from collections.abc import Generator
 from operator import attrgetter
 from struct import pack_into, unpack_from
-from typing import NamedTuple
+
+import msgspec
 
 from sparklog.errors import DecodeError
 from sparklog.kernels import clean, scan
@@ -56,7 +57,7 @@ _ANY_RATIO = 1 << 31
 """The batches of a log were accepted under an earlier limit of the ratio, so none applies."""
 
 
-class Source(NamedTuple):
+class Source(msgspec.Struct, frozen=True):
     """A sealed segment as it was when the round began: `[base_offset, next_offset)`."""
 
     base_offset: Offset
@@ -65,7 +66,7 @@ class Source(NamedTuple):
     size: int
 
 
-class RoundPlan(NamedTuple):
+class RoundPlan(msgspec.Struct, frozen=True):
     """The input of a round. `groups` contain the sources that may be cleaned, in order; keys are mapped in
     `[dirty, end)`.
     """
@@ -86,7 +87,7 @@ class RoundPlan(NamedTuple):
     seed: bytes
 
 
-class Progress(NamedTuple):
+class Progress(msgspec.Struct, frozen=True):
     """The result of one call of `Round.work`: bytes read and written, the finished segment if there is one,
     and whether the round is done.
     """

@@ -10,7 +10,9 @@ are rewritten, those of the cleaned part too.
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+import msgspec
 
 from sparklog.kernels import clean
 from sparklog.model import Millis, Offset
@@ -52,7 +54,7 @@ class CompactedLog(Protocol):
     def last_stable_offset(self, high_watermark: Offset) -> Offset: ...
 
 
-class Choice(NamedTuple):
+class Choice(msgspec.Struct, frozen=True):
     """The range of a log that could be compacted, and the reasons to do so. `segments` are sealed and end at
     the first uncleanable offset.
     """

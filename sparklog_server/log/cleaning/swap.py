@@ -15,7 +15,8 @@ Every rename is durable when it returns, so a job does all of this.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from sparklog.model import Offset
 from sparklog_server.disk.door import Disk
@@ -39,7 +40,7 @@ SWAP_SUFFIX = ".swap"
 DELETED_SUFFIX = ".deleted"
 
 
-class Swap(NamedTuple):
+class Swap(msgspec.Struct, frozen=True):
     """The segment at `base_offset` replaces those at `replaced`, of which it is the first."""
 
     directory: str
@@ -137,7 +138,7 @@ def _end_of(disk: Disk, directory: str, base_offset: Offset) -> int:
     return end_offset
 
 
-class Cleaned(NamedTuple):
+class Cleaned(msgspec.Struct, frozen=True):
     """A cleaned segment, durable under its `.cleaned` names, that replaces others.
 
     `before` has the base offset and the size of each segment it was made from, in order; the new one begins

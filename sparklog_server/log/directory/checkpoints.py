@@ -9,7 +9,9 @@ start, something else removed it, and its partition is damaged.
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from sparklog.effects import Steps
 from sparklog.model import Offset, TopicPartition, Uuid
@@ -26,7 +28,7 @@ _NOTHING = Offset(-1)
 _NO_LIMITS: Mapping[TopicPartition, Offset] = {}
 
 
-class Damaged(NamedTuple):
+class Damaged(msgspec.Struct, frozen=True):
     """A log that cannot be opened, and its offsets in the checkpoints: the damage is detected only as long as
     the checkpoints keep them.
 

@@ -16,7 +16,7 @@ and a copy with more records. The longer one is correct, because later records w
 up to the end of the shorter one both have the same bytes.
 """
 
-from typing import NamedTuple
+import msgspec
 
 from sparklog.model import Offset, Uuid
 from sparklog_server.disk.door import Disk, DiskFile, StorageError
@@ -39,7 +39,7 @@ _WINDOW_BYTES = 256 << 10
 """The size of one read: allocating more at once would delay the loop."""
 
 
-class Future(NamedTuple):
+class Future(msgspec.Struct, frozen=True):
     """A copy found at the start, and the checkpointed offsets of the log that it may have become."""
 
     name: str
@@ -67,7 +67,7 @@ def segments_in(disk: Disk, directory: str) -> tuple[Offset, ...]:
     )
 
 
-class Piece(NamedTuple):
+class Piece(msgspec.Struct, frozen=True):
     """The bytes `[begin, end)` of a segment's log of `size` bytes. The index files are copied with the last
     piece of a sealed segment.
     """
@@ -79,7 +79,7 @@ class Piece(NamedTuple):
     is_sealed: bool
 
 
-class Copying(NamedTuple):
+class Copying(msgspec.Struct, frozen=True):
     """The task of one job. `snapshots` are copied if they exist; `leftovers` is set for the first job of a
     copy.
     """
@@ -93,14 +93,14 @@ class Copying(NamedTuple):
     leftovers: tuple[str, ...] | None
 
 
-class Copied(NamedTuple):
+class Copied(msgspec.Struct, frozen=True):
     """The result of a job; its pieces are durable."""
 
     io_bytes: int
     pieces: tuple[Piece, ...]
 
 
-class SourceFailed(NamedTuple):
+class SourceFailed(msgspec.Struct, frozen=True):
     """The source log cannot be read. This is a fault only if the file should exist."""
 
     error: StorageError

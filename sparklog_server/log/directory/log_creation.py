@@ -3,7 +3,8 @@ durable with one sync.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from sparklog.model import NO_EPOCH, Instant, LeaderEpoch, Offset, TopicPartition, Uuid
 from sparklog_server.disk.door import Disk, DiskFile, replace_all
@@ -17,7 +18,7 @@ from sparklog_server.log.segment.segment import LOG_SUFFIX, Segment, file_name
 from .identity import write_topic_id
 
 
-class Wanted(NamedTuple):
+class Wanted(msgspec.Struct, frozen=True):
     """A log to create, and the epoch in which this node leads it from the first record on; -1 if it
     does not.
     """

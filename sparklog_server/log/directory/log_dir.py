@@ -19,6 +19,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import partial
 
 import msgspec
+from msgspec import structs
 
 from sparklog.effects import Steps, take_all
 from sparklog.model import ZERO_UUID, Instant, NodeId, Offset, TopicPartition, Uuid
@@ -430,7 +431,7 @@ class LogDir:
         except StorageError as error:
             if error.is_full:
                 futures.append(
-                    future._replace(name=str(topic_partition))
+                    structs.replace(future, name=str(topic_partition))
                 )  # the next attempt starts from its current path
                 ballast.rename(self._disk, self.path, directory, f"{self.path}/{future.name}")
                 futures[-1] = future

@@ -9,7 +9,8 @@ the log that it needs, and `run` opens the files itself.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from sparklog.effects import Steps, take_all
 from sparklog.errors import DecodeError, ErrorCode, without_frames
@@ -35,7 +36,7 @@ Found = tuple[int, int, int]
 """(timestamp, offset, leader epoch) of a record."""
 
 
-class _Part(NamedTuple):
+class _Part(msgspec.Struct, frozen=True):
     """A segment as it was when the search began. `begin` is the position to search from, or None if the index
     files must be read; the second part is the time index entry that gave it: (timestamp, relative offset).
     """

@@ -12,7 +12,8 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 from itertools import chain
-from typing import NamedTuple
+
+import msgspec
 
 from sparklog.errors import DecodeError, ErrorCode
 from sparklog.model import Offset
@@ -24,7 +25,7 @@ from .producer_state import ProducerState
 from .validate import Buffer, RecordsRefused
 
 
-class Ended(NamedTuple):
+class Ended(msgspec.Struct, frozen=True):
     """The changes that batches about to be appended make. `unreplicated` has (first offset, offset of the
     marker) of each transaction that they end.
 

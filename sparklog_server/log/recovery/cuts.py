@@ -9,17 +9,19 @@ no copy, and the event says so.
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from sparklog.model import Millis, Offset
 from sparklog_server.disk.door import Disk, DiskFile, StorageError
 
 BYTES_MAX: Final = 256 << 20
-CUT_NAME: Final = re.compile(r"(\d{20})\.log\.cut-(\d{1,19})-(\d{1,19})", re.ASCII)
+CUT_NAME: Final = r"(?a)(\d{20})\.log\.cut-(\d{1,19})-(\d{1,19})"
 _WINDOW_BYTES: Final = 1 << 20
 
 
-class CutName(NamedTuple):
+class CutName(msgspec.Struct, frozen=True):
     """The fields of the name of a copy."""
 
     base_offset: Offset
@@ -27,7 +29,7 @@ class CutName(NamedTuple):
     position: int
 
 
-class Cut(NamedTuple):
+class Cut(msgspec.Struct, frozen=True):
     """A truncation by recovery: `size` bytes from `position` on of the log at `path`, where the record with
     `offset` was due.
 
@@ -59,7 +61,7 @@ class Cut(NamedTuple):
 
 def parse_cut_name(name: str) -> CutName | None:
     """The fields of a file name, if the file is such a copy."""
-    found = CUT_NAME.fullmatch(name)
+    found = re.fullmatch(CUT_NAME, name)
     return None if found is None else CutName(Offset(int(found[1])), Millis(int(found[2])), int(found[3]))
 
 

@@ -13,7 +13,8 @@ clean stop too: `completeness` and `damage` report it, and nothing is changed.
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from sparklog.model import LeaderEpoch, Millis, Offset
 from sparklog.record.batch import CONTROL_BIT, LENGTH_OVERHEAD, NO_TIMESTAMP
@@ -47,7 +48,7 @@ _LEFT_OVER_SUFFIXES = (".tmp", DELETED_SUFFIX, CLEANED_SUFFIX)
 _START = Offset(0)
 
 
-class Recovered(NamedTuple):
+class Recovered(msgspec.Struct, frozen=True):
     """The state of a log from its files. `unsynced` are files that the next sync must include.
 
     `unreplicated` are the transactions whose markers may not be committed: see `OngoingTransactions`.
@@ -69,7 +70,7 @@ class Recovered(NamedTuple):
     unreplicated: Sequence[tuple[int, int]] = ()
 
 
-class Checkpointed(NamedTuple):
+class Checkpointed(msgspec.Struct, frozen=True):
     """What the checkpoints of a log directory, and the mark of a clean stop, tell of one log.
 
     Markers at or above `high_watermark` may not be committed; None: all are. Below `cleaned_to` Kafka's
