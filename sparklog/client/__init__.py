@@ -20,15 +20,18 @@ Nothing here knows Spark or the server, and only `tables` knows Arrow. Read `tra
 then `transport/network.py`.
 """
 
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 
 
 def lazy_names(package: str, names_by_module: Mapping[str, Sequence[str]]) -> Callable[[str], object]:
-    """The `__getattr__` of a package whose public names load the module that has them on first use."""
+    """The `__getattr__` of a package whose public names load the module that has them on first use, as does
+    the name of such a module itself.
+    """
 
     def attribute(name: str) -> object:
-        import importlib
-
+        if (module := f"{package}.{name}") in names_by_module:
+            return importlib.import_module(module)
         home = next((home for home, names in names_by_module.items() if name in names), None)
         if home is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")

@@ -14,7 +14,7 @@ import msgspec
 from sparklog.errors import SettingsError
 
 from .access_settings import AccessSettings, check_access
-from .checks import validate_values
+from .checks import check_exposure, validate_values
 from .connection_settings import ConnectionSettings
 from .group_settings import GroupDefaults
 from .http_settings import HttpSettings, LineSettings, TelemetrySettings, collector_of, http_listener_of
@@ -514,7 +514,5 @@ def _connected(settings: BrokerSettings, *, is_insecure_allowed: bool) -> Broker
     check_roles(connected)
     check_tls(connected)
     if not is_insecure_allowed and not all(one.is_loopback for one in connected.listeners):
-        from .checks import check_exposure
-
         check_exposure(connected)
     return connected

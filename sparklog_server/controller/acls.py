@@ -1,6 +1,7 @@
 """CreateAcls and DeleteAcls (KIP-140): the rules become records."""
 
 from collections.abc import Callable, Iterable, Set
+from ipaddress import ip_network
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Uuid
@@ -121,8 +122,6 @@ def _word(number: int) -> str:
 
 
 def _is_network(text: str) -> bool:
-    from ipaddress import ip_network  # few rules name a network
-
     try:
         ip_network(text, strict=False)
     except ValueError:

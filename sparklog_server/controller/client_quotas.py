@@ -3,6 +3,7 @@ others.
 """
 
 from collections.abc import Mapping, Sequence
+from ipaddress import ip_address
 
 from sparklog.errors import ErrorCode
 from sparklog.wire.messages.alter_client_quotas import (
@@ -116,8 +117,6 @@ def _keys_of(entity: QuotaEntity) -> frozenset[str]:
     if len(names) > 1:
         message = "Invalid quota entity combination, IP entity should not be combined with User or ClientId"
         raise Refused(ErrorCode.INVALID_REQUEST, message)
-    from ipaddress import ip_address  # at its only use: a start does not need it
-
     ip = names[IP]
     try:
         if ip is not None:

@@ -22,6 +22,7 @@ from sparklog.wire.messages.assign_replicas_to_dirs import (
 )
 from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest
+from sparklog.wire.messages.controller_registration import ControllerRegistrationRequest
 from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest
 from sparklog.wire.schema import INT64_MAX, Message
 from sparklog_server.config.settings import BrokerSettings
@@ -159,8 +160,6 @@ class Controller:
             return self._brokers.unregister(self.pending, command, self._settings_for)
         # A start does not need the commands of clients, and imports are most of its time. A node with a
         # controller listener registers it.
-        from sparklog.wire.messages.controller_registration import ControllerRegistrationRequest
-
         if isinstance(command, ControllerRegistrationRequest):
             from .controllers import register_controller
 

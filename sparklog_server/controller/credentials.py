@@ -4,7 +4,9 @@ A client sends the salted password. The log holds the two keys that a server nee
 password cannot be computed.
 """
 
+import hmac
 from collections.abc import Callable
+from hashlib import new as new_hash
 
 from sparklog.errors import ErrorCode
 from sparklog.wire.messages.alter_user_scram_credentials import (
@@ -87,9 +89,6 @@ def _credential(upsertion: ScramCredentialUpsertion) -> UserScramCredentialRecor
         raise Refused(ErrorCode.UNACCEPTABLE_CREDENTIAL, "The salted password must not be empty")
     salted = bytes(upsertion.salted_password)
     # Here, since a start without credentials does without OpenSSL's hash functions.
-    import hmac
-    from hashlib import new as new_hash
-
     return UserScramCredentialRecord(
         name=upsertion.name,
         mechanism=upsertion.mechanism,

@@ -10,6 +10,7 @@ A connection keeps the context of its handshake, so a change closes none.
 import os
 import ssl
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
@@ -195,8 +196,6 @@ def _check_successor(before: Contexts, after: Contexts) -> None:
     """Raises SettingsError for a certificate that must not replace the present one: it is not valid now, or
     has another subject or fewer names.
     """
-    from datetime import UTC, datetime
-
     from cryptography import x509  # imported at the first change: it takes as long as half of a start
 
     try:

@@ -10,6 +10,7 @@ rendering gives way, and its readers are closed.
 
 import gc
 import os
+import resource
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -326,8 +327,6 @@ def _from_io() -> dict[metrics.Metric, float]:
 
 
 def _from_limits() -> dict[metrics.Metric, float]:
-    import resource
-
     return {
         metrics.PROCESS_OPEN_FDS: len(os.listdir("/proc/self/fd")),  # noqa: PTH208
         metrics.PROCESS_MAX_FDS: resource.getrlimit(resource.RLIMIT_NOFILE)[0],

@@ -1,5 +1,6 @@
 """Delegation tokens in the image (KIP-48), as the controller and each broker read them."""
 
+import hmac
 from collections.abc import Iterator
 
 from .image import CarriedKey, MetadataImage
@@ -24,8 +25,6 @@ def tokens_in(image: MetadataImage) -> Iterator[DelegationTokenRecord]:
 
 def token_hmac(secret_key: str, token_id: str) -> bytes:
     """The password of a token, which only holders of `delegation.token.secret.key` can compute."""
-    import hmac  # a start without tokens does without OpenSSL
-
     return hmac.digest(secret_key.encode(), token_id.encode(), "sha512")
 
 

@@ -11,11 +11,14 @@ PACKAGES = ("sparklog", "sparklog_server", "pyspark_sparklog")
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """One imported module, absolute, and whether only a type checker sees it."""
+    """One imported module, absolute, whether only a type checker sees it, and the outermost function that
+    imports it, empty at the top of the file.
+    """
 
     module: str
     line: int
     for_types_only: bool
+    function: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,24 +65,30 @@ def imports_of(module: Module) -> tuple[Import, ...]:
     return tuple(found)
 
 
-def _collect(module: Module, node: ast.AST, *, for_types_only: bool, found: list[Import]) -> None:
+def _collect(
+    module: Module, node: ast.AST, *, for_types_only: bool, found: list[Import], function: str = ""
+) -> None:
     for child in ast.iter_child_nodes(node):
         match child:
             case ast.Import(names=names, lineno=line):
-                found += [Import(alias.name, line, for_types_only) for alias in names]
+                found += [Import(alias.name, line, for_types_only, function) for alias in names]
             case ast.ImportFrom(names=names, lineno=line):
                 base = _absolute(module, child)
                 for alias in names:
                     inner = f"{base}.{alias.name}"
-                    found.append(Import(inner if inner in modules() else base, line, for_types_only))
+                    imported = inner if inner in modules() else base
+                    found.append(Import(imported, line, for_types_only, function))
             case ast.If(test=test, body=body, orelse=otherwise) if ast.unparse(test) in (
                 "TYPE_CHECKING",
                 "typing.TYPE_CHECKING",
             ):
-                _collect(module, ast.Module(body, []), for_types_only=True, found=found)
-                _collect(module, ast.Module(otherwise, []), for_types_only=for_types_only, found=found)
+                _collect(module, ast.Module(body, []), for_types_only=True, found=found, function=function)
+                others = ast.Module(otherwise, [])
+                _collect(module, others, for_types_only=for_types_only, found=found, function=function)
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) if not function:
+                _collect(module, child, for_types_only=for_types_only, found=found, function=name)
             case _:
-                _collect(module, child, for_types_only=for_types_only, found=found)
+                _collect(module, child, for_types_only=for_types_only, found=found, function=function)
 
 
 def _absolute(module: Module, node: ast.ImportFrom) -> str:

@@ -224,7 +224,7 @@ def test_a_room_inside_a_package_knows_rooms_above_it_and_never_a_sibling(
     numbers = {room: number for number, row in enumerate(rows) for side in row for room in side}
     offences = []
     for module, imported in our_imports():
-        if imported.for_types_only or not lies_in(module.name, {package}):
+        if imported.for_types_only or not lies_in(module.name, {package}) or imported.module == package:
             continue
         mine, theirs = (
             name.removeprefix(package + ".").split(".") for name in (module.name, imported.module)

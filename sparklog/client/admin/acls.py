@@ -7,6 +7,9 @@ from msgspec import Struct
 
 from sparklog.client.admin.calls import Caller, raise_for, refusal, settle
 from sparklog.errors import BrokerError
+from sparklog.wire.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
+from sparklog.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
+from sparklog.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -111,8 +114,6 @@ class AclFilter(Struct, frozen=True):
 
 def create_acls(caller: Caller, rules: Sequence[AclRule]) -> None:
     """See Admin.create_acls."""
-    from sparklog.wire.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
-
     request = CreateAclsRequest(
         [
             AclCreation(
@@ -135,8 +136,6 @@ def create_acls(caller: Caller, rules: Sequence[AclRule]) -> None:
 
 def describe_acls(caller: Caller, wanted: AclFilter | None) -> list[AclRule]:
     """See Admin.describe_acls."""
-    from sparklog.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
-
     request = DescribeAclsRequest(*_fields_of(wanted or AclFilter()))
     reply = caller.ask(request, DescribeAclsResponse, caller.deadline(), lambda _: ())
     raise_for(reply.error_code, "access rules", reply.error_message)
@@ -152,8 +151,6 @@ def describe_acls(caller: Caller, wanted: AclFilter | None) -> list[AclRule]:
 
 def delete_acls(caller: Caller, filters: Sequence[AclFilter]) -> dict[AclFilter, list[AclRule]]:
     """See Admin.delete_acls."""
-    from sparklog.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
-
     request = DeleteAclsRequest([DeleteAclsFilter(*_fields_of(one)) for one in filters])
     reply = caller.call(request, DeleteAclsResponse, caller.deadline())
     errors: list[BrokerError | None] = []

@@ -8,6 +8,7 @@ all of them.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Self, Unpack
 
+from sparklog.client.admin import families
 from sparklog.client.admin.calls import Caller, ItemsFailed
 from sparklog.client.admin.topics import (
     EARLIEST,
@@ -148,9 +149,7 @@ class Admin:
         """The settings of topics by name or of brokers by node id; `describe_resources` returns those of
         every resource type.
         """
-        from sparklog.client.admin.configs import describe_by_name
-
-        return describe_by_name(self._caller, topics, brokers)
+        return families.configs.describe_by_name(self._caller, topics, brokers)
 
     def describe_resources(
         self, resources: "Iterable[ConfigResource]", keys: Iterable[str] | None = None
@@ -158,9 +157,7 @@ class Admin:
         """Settings with value, source, default and documentation; with `keys`, only these, undocumented. A
         broker's own settings are requested from that broker, all others from any broker.
         """
-        from sparklog.client.admin.configs import describe_configs
-
-        return describe_configs(self._caller, resources, keys)
+        return families.configs.describe_configs(self._caller, resources, keys)
 
     def alter_configs(
         self, changes: "Mapping[ConfigResource, Sequence[ConfigChange]]", *, validate_only: bool = False
@@ -168,15 +165,11 @@ class Admin:
         """Change single settings and leave the others as they are (KIP-339). The changes of one resource are
         atomic.
         """
-        from sparklog.client.admin.configs import alter_configs
-
-        alter_configs(self._caller, changes, validate_only=validate_only)
+        families.configs.alter_configs(self._caller, changes, validate_only=validate_only)
 
     def list_config_resources(self, types: "Iterable[ResourceType]" = ()) -> "list[ConfigResource]":
         """The resources of these types, or of all types, that can have settings (KIP-1142)."""
-        from sparklog.client.admin.configs import list_config_resources
-
-        return list_config_resources(self._caller, types)
+        return families.configs.list_config_resources(self._caller, types)
 
     # -- groups ----------------------------------------------------------------------------------------------
 
@@ -184,21 +177,15 @@ class Admin:
         """The groups of all brokers in alphabetical order, filtered by state (`Stable` …) and type
         (`consumer` …). ItemsFailed is by node id, and by `__consumer_offsets` if partitions have no leader.
         """
-        from sparklog.client.admin.groups import list_groups
-
-        return list_groups(self._caller, states=states, types=types)
+        return families.groups.list_groups(self._caller, states=states, types=types)
 
     def describe_groups(self, groups: Iterable[str]) -> "dict[str, GroupDescription]":
         """Groups of either protocol with their members; GROUP_ID_NOT_FOUND for one that does not exist."""
-        from sparklog.client.admin.groups import describe_groups
-
-        return describe_groups(self._caller, groups)
+        return families.groups.describe_groups(self._caller, groups)
 
     def delete_groups(self, groups: Iterable[str]) -> None:
         """Delete groups without members, with their committed offsets; NON_EMPTY_GROUP for others."""
-        from sparklog.client.admin.groups import delete_groups
-
-        delete_groups(self._caller, groups)
+        families.groups.delete_groups(self._caller, groups)
 
     def list_group_offsets(
         self,
@@ -211,25 +198,19 @@ class Admin:
 
         An unknown group has no commits. `require_stable` waits for pending transactions (KIP-447).
         """
-        from sparklog.client.admin.groups import list_group_offsets
-
-        return list_group_offsets(self._caller, groups, require_stable=require_stable)
+        return families.groups.list_group_offsets(self._caller, groups, require_stable=require_stable)
 
     def alter_group_offsets(self, group: str, offsets: "Mapping[TopicPartition, int | GroupOffset]") -> None:
         """Commit for a group that has no members; UNKNOWN_MEMBER_ID if it has. ItemsFailed is by
         partition.
         """
-        from sparklog.client.admin.groups import alter_group_offsets
-
-        alter_group_offsets(self._caller, group, offsets)
+        families.groups.alter_group_offsets(self._caller, group, offsets)
 
     def delete_group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
         """Delete the committed offsets of a group for partitions to which it is not subscribed.
         ItemsFailed is by partition.
         """
-        from sparklog.client.admin.groups import delete_group_offsets
-
-        delete_group_offsets(self._caller, group, partitions)
+        families.groups.delete_group_offsets(self._caller, group, partitions)
 
     def remove_group_members(
         self,
@@ -242,9 +223,7 @@ class Admin:
         """Have members leave a classic group, by member id or by instance id (KIP-345). ItemsFailed is by
         either id.
         """
-        from sparklog.client.admin.groups import remove_members
-
-        remove_members(self._caller, group, members, instance_ids, reason)
+        families.groups.remove_members(self._caller, group, members, instance_ids, reason)
 
     # -- transactions ----------------------------------------------------------------------------------------
 
@@ -263,9 +242,7 @@ class Admin:
         `pattern` is a regular expression (RE2) for the whole id, `prefix` its beginning; KIP-664, KIP-994,
         KIP-1152. ItemsFailed is as for `list_groups`, by `__transaction_state`.
         """
-        from sparklog.client.admin.transactions import list_transactions
-
-        return list_transactions(
+        return families.transactions.list_transactions(
             self._caller,
             states=states,
             producer_ids=producer_ids,
@@ -278,9 +255,7 @@ class Admin:
         """State, producer, time and partitions of transactions; TRANSACTIONAL_ID_NOT_FOUND for an unknown
         id.
         """
-        from sparklog.client.admin.transactions import describe_transactions
-
-        return describe_transactions(self._caller, transactional_ids)
+        return families.transactions.describe_transactions(self._caller, transactional_ids)
 
     def fence_producers(
         self, transactional_ids: Iterable[str], *, transaction_timeout_ms: int | None = None
@@ -288,9 +263,9 @@ class Admin:
         """Fence the producers that use these ids, and abort their open transactions (InitProducerId);
         returns the new producer ids and epochs.
         """
-        from sparklog.client.admin.transactions import fence_producers
-
-        return fence_producers(self._caller, transactional_ids, transaction_timeout_ms=transaction_timeout_ms)
+        return families.transactions.fence_producers(
+            self._caller, transactional_ids, transaction_timeout_ms=transaction_timeout_ms
+        )
 
     def end_transaction(self, identity: "ProducerIdentity", *, is_commit: bool) -> "ProducerIdentity":
         """Commit or abort a transaction that any process has begun and flushed; a repeated call has no
@@ -299,9 +274,7 @@ class Admin:
         Returns the identity for the next transaction. INVALID_TXN_STATE if it was ended the other way,
         PRODUCER_FENCED if its producer was fenced.
         """
-        from sparklog.client.admin.transactions import end_transaction
-
-        return end_transaction(self._caller, identity, is_commit=is_commit)
+        return families.transactions.end_transaction(self._caller, identity, is_commit=is_commit)
 
     def end_transactions(
         self, identities: "Iterable[ProducerIdentity]", *, is_commit: bool
@@ -309,9 +282,7 @@ class Admin:
         """As `end_transaction` for many, by transactional id, with several requests in flight to each
         coordinator; raises ItemsFailed.
         """
-        from sparklog.client.admin.transactions import end_transactions
-
-        return end_transactions(self._caller, identities, is_commit=is_commit)
+        return families.transactions.end_transactions(self._caller, identities, is_commit=is_commit)
 
     def abort_transaction(
         self, partition: TopicPartition, *, producer_id: int, producer_epoch: int, coordinator_epoch: int = 0
@@ -319,9 +290,7 @@ class Admin:
         """Write the abort marker of a hanging transaction to one partition; for transactions that no
         coordinator has (KIP-664).
         """
-        from sparklog.client.admin.transactions import abort_transaction
-
-        abort_transaction(
+        families.transactions.abort_transaction(
             self._caller,
             partition,
             producer_id=producer_id,
@@ -343,9 +312,7 @@ class Admin:
         Only those are returned whose last write is older than `longer_than_ms`, which should be the brokers'
         transaction.max.timeout.ms.
         """
-        from sparklog.client.admin.transactions import find_hanging_transactions
-
-        return find_hanging_transactions(
+        return families.transactions.find_hanging_transactions(
             self._caller, topics=topics, partitions=partitions, node=node, longer_than_ms=longer_than_ms
         )
 
@@ -353,15 +320,11 @@ class Admin:
 
     def describe_cluster(self, *, include_fenced: bool = False) -> "Cluster":
         """Cluster id, controller and brokers; fenced brokers only with `include_fenced` (KIP-1073)."""
-        from sparklog.client.admin.cluster import describe_cluster
-
-        return describe_cluster(self._caller, include_fenced=include_fenced)
+        return families.cluster.describe_cluster(self._caller, include_fenced=include_fenced)
 
     def describe_quorum(self) -> "Quorum":
         """Leader, voters and observers of the metadata log (KIP-595)."""
-        from sparklog.client.admin.cluster import describe_quorum
-
-        return describe_quorum(self._caller)
+        return families.cluster.describe_quorum(self._caller)
 
     def add_raft_voter(
         self,
@@ -392,9 +355,7 @@ class Admin:
 
     def describe_features(self) -> "dict[str, Feature]":
         """The features a broker supports and the levels that the cluster uses (KIP-584)."""
-        from sparklog.client.admin.cluster import describe_features
-
-        return describe_features(self._caller)
+        return families.cluster.describe_features(self._caller)
 
     def update_features(
         self,
@@ -404,15 +365,13 @@ class Admin:
         validate_only: bool = False,
     ) -> None:
         """Set the feature levels of the cluster; a downgrade must be allowed explicitly."""
-        from sparklog.client.admin.cluster import update_features
-
-        update_features(self._caller, levels, upgrade_type=upgrade_type, validate_only=validate_only)
+        families.cluster.update_features(
+            self._caller, levels, upgrade_type=upgrade_type, validate_only=validate_only
+        )
 
     def unregister_broker(self, node: int) -> None:
         """Remove the registration of a broker that will not return."""
-        from sparklog.client.admin.cluster import unregister_broker
-
-        unregister_broker(self._caller, node)
+        families.cluster.unregister_broker(self._caller, node)
 
     def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None = None, *, election: "ElectionType" = "preferred"
@@ -420,9 +379,7 @@ class Admin:
         """Elect leaders of these partitions or of all: True if a leader was elected, False if no election was
         needed.
         """
-        from sparklog.client.admin.cluster import elect_leaders
-
-        return elect_leaders(self._caller, election, partitions)
+        return families.cluster.elect_leaders(self._caller, election, partitions)
 
     def alter_reassignments(
         self,
@@ -431,17 +388,15 @@ class Admin:
         may_change_replication_factor: bool = True,
     ) -> None:
         """Move partitions to other brokers; None cancels a reassignment in progress (KIP-455)."""
-        from sparklog.client.admin.cluster import alter_reassignments
-
-        alter_reassignments(self._caller, moves, may_change_replication_factor=may_change_replication_factor)
+        families.cluster.alter_reassignments(
+            self._caller, moves, may_change_replication_factor=may_change_replication_factor
+        )
 
     def list_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> "dict[TopicPartition, Reassignment]":
         """The reassignments in progress, of these partitions or of all."""
-        from sparklog.client.admin.cluster import list_reassignments
-
-        return list_reassignments(self._caller, partitions)
+        return families.cluster.list_reassignments(self._caller, partitions)
 
     def broker_states(self, nodes: Iterable[int]) -> "dict[NodeId, BrokerState]":
         """The state that is asked of each of these brokers, dead ones too: see `set_broker_state`. Brokers of
@@ -468,17 +423,13 @@ class Admin:
         """The log directories of these brokers (None: of all) with the sizes of these partitions (None: of
         all). ItemsFailed is by node id.
         """
-        from sparklog.client.admin.storage import describe_log_dirs
-
-        return describe_log_dirs(self._caller, nodes, partitions)
+        return families.storage.describe_log_dirs(self._caller, nodes, partitions)
 
     def alter_replica_log_dirs(self, node: int, moves: Mapping[TopicPartition, str]) -> None:
         """Move replicas to another log directory of their broker, given by its absolute path; returns when
         the moves have begun.
         """
-        from sparklog.client.admin.storage import alter_replica_log_dirs
-
-        alter_replica_log_dirs(self._caller, node, moves)
+        families.storage.alter_replica_log_dirs(self._caller, node, moves)
 
     def describe_producers(
         self, partitions: Iterable[TopicPartition]
@@ -486,9 +437,7 @@ class Admin:
         """The producers of partitions in the state of their leaders, to find a hanging transaction
         (KIP-664).
         """
-        from sparklog.client.admin.storage import describe_producers
-
-        return describe_producers(self._caller, partitions)
+        return families.storage.describe_producers(self._caller, partitions)
 
     def describe_client_quotas(
         self, filters: "Iterable[QuotaFilter]" = (), *, is_strict: bool = False
@@ -496,9 +445,7 @@ class Admin:
         """The quotas of the entities that match every filter; with `is_strict`, only of those without other
         types (KIP-546).
         """
-        from sparklog.client.admin.quotas import describe_quotas
-
-        return describe_quotas(self._caller, filters, is_strict=is_strict)
+        return families.quotas.describe_quotas(self._caller, filters, is_strict=is_strict)
 
     def alter_client_quotas(
         self, changes: "Mapping[QuotaEntity, Mapping[str, float | None]]", *, validate_only: bool = False
@@ -506,43 +453,31 @@ class Admin:
         """Set quotas by key (`producer_byte_rate`, `consumer_byte_rate`, `request_percentage` …); None
         removes one.
         """
-        from sparklog.client.admin.quotas import alter_quotas
-
-        alter_quotas(self._caller, changes, validate_only=validate_only)
+        families.quotas.alter_quotas(self._caller, changes, validate_only=validate_only)
 
     # -- security --------------------------------------------------------------------------------------------
 
     def create_acls(self, rules: "Iterable[AclRule]") -> None:
         """Add access rules that do not exist yet; SECURITY_DISABLED without an authorizer."""
-        from sparklog.client.admin.acls import create_acls
-
-        create_acls(self._caller, list(rules))
+        families.acls.create_acls(self._caller, list(rules))
 
     def describe_acls(self, wanted: "AclFilter | None" = None) -> "list[AclRule]":
         """The access rules that the filter selects, or all, in order."""
-        from sparklog.client.admin.acls import describe_acls
-
-        return describe_acls(self._caller, wanted)
+        return families.acls.describe_acls(self._caller, wanted)
 
     def delete_acls(self, filters: "Iterable[AclFilter]") -> "dict[AclFilter, list[AclRule]]":
         """Remove the access rules that the filters select; returns them by filter."""
-        from sparklog.client.admin.acls import delete_acls
-
-        return delete_acls(self._caller, list(filters))
+        return families.acls.delete_acls(self._caller, list(filters))
 
     def describe_user_scram_credentials(
         self, users: Iterable[str] | None = None
     ) -> "dict[str, dict[ScramMechanism, int]]":
         """The iterations of each mechanism of users, or of all; RESOURCE_NOT_FOUND for one without any."""
-        from sparklog.client.admin.credentials import describe_credentials
-
-        return describe_credentials(self._caller, users)
+        return families.credentials.describe_credentials(self._caller, users)
 
     def alter_user_scram_credentials(self, changes: "Iterable[ScramUpsertion | ScramDeletion]") -> None:
         """Set and remove the passwords of users. ItemsFailed is by user and mechanism."""
-        from sparklog.client.admin.credentials import alter_credentials
-
-        alter_credentials(self._caller, changes)
+        families.credentials.alter_credentials(self._caller, changes)
 
     def close(self) -> None:
         """Close the connections."""

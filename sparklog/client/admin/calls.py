@@ -23,6 +23,11 @@ from sparklog.errors import (
     code_of,
 )
 from sparklog.model import Micros, NodeId
+from sparklog.wire.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from sparklog.wire.schema import Message
 
@@ -362,12 +367,6 @@ class Caller:
         self, groups: list[str], deadline: Micros, key_type: int
     ) -> tuple[dict[NodeId, list[str]], dict[str, BrokerError]]:
         """The groups by coordinator, and the groups without one."""
-        from sparklog.wire.messages.find_coordinator import (
-            Coordinator,
-            FindCoordinatorRequest,
-            FindCoordinatorResponse,
-        )
-
         try:
             asked = FindCoordinatorRequest(key_type=key_type, coordinator_keys=groups)
             found = self.call(asked, FindCoordinatorResponse, deadline).coordinators

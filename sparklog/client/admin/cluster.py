@@ -8,6 +8,33 @@ from msgspec import Struct
 from sparklog.client.admin.calls import Caller, raise_for, refusal, settle
 from sparklog.errors import BrokerError, ErrorCode
 from sparklog.model import ZERO_UUID, LeaderEpoch, NodeId, Offset, TopicPartition, Uuid
+from sparklog.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from sparklog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from sparklog.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from sparklog.wire.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartitionData,
+    DescribeQuorumRequestTopicData,
+    DescribeQuorumResponse,
+    ReplicaState,
+)
+from sparklog.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
+from sparklog.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    ListPartitionReassignmentsTopics,
+)
+from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from sparklog.wire.messages.update_features import (
+    FeatureUpdateKey,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
 
 ElectionType = Literal["preferred", "unclean"]
 UpgradeType = Literal["upgrade", "safe-downgrade", "unsafe-downgrade"]
@@ -90,8 +117,6 @@ class Reassignment(Struct, frozen=True):
 
 def describe_cluster(caller: Caller, *, include_fenced: bool) -> Cluster:
     """See Admin.describe_cluster."""
-    from sparklog.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-
     request = DescribeClusterRequest(include_fenced_brokers=include_fenced)
     reply = caller.ask(request, DescribeClusterResponse, caller.deadline(), lambda reply: [reply.error_code])
     nodes = sorted(Node(NodeId(b.broker_id), b.host, b.port, b.rack, b.is_fenced) for b in reply.brokers)
@@ -100,14 +125,6 @@ def describe_cluster(caller: Caller, *, include_fenced: bool) -> Cluster:
 
 def describe_quorum(caller: Caller) -> Quorum:
     """See Admin.describe_quorum."""
-    from sparklog.wire.messages.describe_quorum import (
-        DescribeQuorumRequest,
-        DescribeQuorumRequestPartitionData,
-        DescribeQuorumRequestTopicData,
-        DescribeQuorumResponse,
-        ReplicaState,
-    )
-
     request = DescribeQuorumRequest(
         [DescribeQuorumRequestTopicData(_METADATA_TOPIC, [DescribeQuorumRequestPartitionData(0)])]
     )
@@ -184,8 +201,6 @@ def remove_raft_voter(caller: Caller, node: NodeId, directory_id: Uuid, *, clust
 
 def describe_features(caller: Caller) -> dict[str, Feature]:
     """See Admin.describe_features."""
-    from sparklog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-
     request = ApiVersionsRequest(client_software_name="sparklog", client_software_version="0")
     reply = caller.ask(request, ApiVersionsResponse, caller.deadline(), lambda reply: [reply.error_code])
     finalized = {feature.name: feature.max_version_level for feature in reply.finalized_features}
@@ -202,12 +217,6 @@ def update_features(
     caller: Caller, levels: Mapping[str, int], *, upgrade_type: UpgradeType, validate_only: bool
 ) -> None:
     """See Admin.update_features."""
-    from sparklog.wire.messages.update_features import (
-        FeatureUpdateKey,
-        UpdateFeaturesRequest,
-        UpdateFeaturesResponse,
-    )
-
     updates = [
         FeatureUpdateKey(name, level, upgrade_type=_UPGRADES[upgrade_type]) for name, level in levels.items()
     ]
@@ -226,8 +235,6 @@ def update_features(
 
 def unregister_broker(caller: Caller, node: int) -> None:
     """See Admin.unregister_broker."""
-    from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
-
     reply = caller.call(UnregisterBrokerRequest(node), UnregisterBrokerResponse, caller.deadline())
     raise_for(reply.error_code, f"broker {node}", reply.error_message)
 
@@ -236,12 +243,6 @@ def elect_leaders(
     caller: Caller, election: ElectionType, partitions: Iterable[TopicPartition] | None
 ) -> dict[TopicPartition, bool]:
     """See Admin.elect_leaders."""
-    from sparklog.wire.messages.elect_leaders import (
-        ElectLeadersRequest,
-        ElectLeadersResponse,
-        TopicPartitions,
-    )
-
     topics: dict[str, TopicPartitions] = {}
     for topic, number in partitions or ():
         topics.setdefault(topic, TopicPartitions(topic, [])).partitions.append(number)
@@ -272,13 +273,6 @@ def alter_reassignments(
     may_change_replication_factor: bool,
 ) -> None:
     """See Admin.alter_reassignments."""
-    from sparklog.wire.messages.alter_partition_reassignments import (
-        AlterPartitionReassignmentsRequest,
-        AlterPartitionReassignmentsResponse,
-        ReassignablePartition,
-        ReassignableTopic,
-    )
-
     topics: dict[str, ReassignableTopic] = {}
     for (topic, number), replicas in moves.items():
         moved = ReassignablePartition(number, None if replicas is None else list(replicas))
@@ -303,12 +297,6 @@ def list_reassignments(
     caller: Caller, partitions: Iterable[TopicPartition] | None
 ) -> dict[TopicPartition, Reassignment]:
     """See Admin.list_reassignments."""
-    from sparklog.wire.messages.list_partition_reassignments import (
-        ListPartitionReassignmentsRequest,
-        ListPartitionReassignmentsResponse,
-        ListPartitionReassignmentsTopics,
-    )
-
     topics: dict[str, ListPartitionReassignmentsTopics] = {}
     for topic, number in partitions or ():
         topics.setdefault(topic, ListPartitionReassignmentsTopics(topic, [])).partition_indexes.append(number)

@@ -8,6 +8,21 @@ from msgspec import Struct
 from sparklog.client.admin.calls import Caller, ItemsFailed, raise_for, refusal, settle
 from sparklog.errors import BrokerError
 from sparklog.model import NodeId
+from sparklog.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+from sparklog.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from sparklog.wire.messages.list_config_resources import (
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
 
 if TYPE_CHECKING:
     from sparklog.wire.messages.describe_configs import DescribeConfigsResourceResult
@@ -117,12 +132,6 @@ def describe_configs(
     caller: Caller, resources: Iterable[ConfigResource], keys: Iterable[str] | None = None
 ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
     """See Admin.describe_resources."""
-    from sparklog.wire.messages.describe_configs import (
-        DescribeConfigsRequest,
-        DescribeConfigsResource,
-        DescribeConfigsResponse,
-    )
-
     deadline = caller.deadline()
     wanted = None if keys is None else list(keys)
     described: dict[ConfigResource, dict[str, ConfigEntry]] = {}
@@ -153,13 +162,6 @@ def alter_configs(
     caller: Caller, changes: Mapping[ConfigResource, Sequence[ConfigChange]], *, validate_only: bool
 ) -> None:
     """See Admin.alter_configs."""
-    from sparklog.wire.messages.incremental_alter_configs import (
-        AlterableConfig,
-        AlterConfigsResource,
-        IncrementalAlterConfigsRequest,
-        IncrementalAlterConfigsResponse,
-    )
-
     deadline = caller.deadline()
     errors: dict[ConfigResource, BrokerError] = {}
     done: dict[ConfigResource, None] = {}
@@ -215,11 +217,6 @@ def set_broker_state(caller: Caller, node: int, state: BrokerState) -> None:
 
 def list_config_resources(caller: Caller, types: Iterable[ResourceType]) -> list[ConfigResource]:
     """See Admin.list_config_resources."""
-    from sparklog.wire.messages.list_config_resources import (
-        ListConfigResourcesRequest,
-        ListConfigResourcesResponse,
-    )
-
     numbers = [_TYPE_NUMBERS[one] for one in types]
     # v0 has no types and lists only client metrics.
     request = ListConfigResourcesRequest(

@@ -4,7 +4,7 @@ password itself, and delegation tokens (KIP-48), passwords for another process t
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from msgspec import Struct
 
@@ -12,13 +12,21 @@ from sparklog.client.admin.calls import Caller, raise_for, refusal, settle
 from sparklog.client.sasl.scram_messages import HASHES, salted_password
 from sparklog.client.settings import ClientSettings
 from sparklog.errors import BrokerError, ErrorCode
+from sparklog.wire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
 from sparklog.wire.messages.create_delegation_token import (
     CreateDelegationTokenRequest,
     CreateDelegationTokenResponse,
 )
-
-if TYPE_CHECKING:
-    from sparklog.wire.messages.alter_user_scram_credentials import ScramCredentialUpsertion
+from sparklog.wire.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    UserName,
+)
 
 ScramMechanism = Literal["SCRAM-SHA-256", "SCRAM-SHA-512"]
 
@@ -64,12 +72,6 @@ class ScramDeletion(Struct, frozen=True):
 
 def describe_credentials(caller: Caller, users: Iterable[str] | None) -> dict[str, dict[ScramMechanism, int]]:
     """See Admin.describe_user_scram_credentials."""
-    from sparklog.wire.messages.describe_user_scram_credentials import (
-        DescribeUserScramCredentialsRequest,
-        DescribeUserScramCredentialsResponse,
-        UserName,
-    )
-
     asked = None if users is None else [UserName(name) for name in dict.fromkeys(users)]
     if asked == []:  # an empty list means all
         return {}
@@ -114,12 +116,6 @@ def alter_credentials(caller: Caller, changes: Iterable[ScramUpsertion | ScramDe
 def _altered(
     caller: Caller, batch: Mapping[str, ScramUpsertion | ScramDeletion]
 ) -> dict[str, BrokerError | None]:
-    from sparklog.wire.messages.alter_user_scram_credentials import (
-        AlterUserScramCredentialsRequest,
-        AlterUserScramCredentialsResponse,
-        ScramCredentialDeletion,
-    )
-
     request = AlterUserScramCredentialsRequest(
         [
             ScramCredentialDeletion(one.user, _NUMBERS[one.mechanism])
@@ -135,8 +131,6 @@ def _altered(
 
 
 def _salted(change: ScramUpsertion) -> "ScramCredentialUpsertion":
-    from sparklog.wire.messages.alter_user_scram_credentials import ScramCredentialUpsertion
-
     salt = os.urandom(SALT_BYTES)
     salted = salted_password(HASHES[change.mechanism], change.password, salt, change.iterations)
     return ScramCredentialUpsertion(change.user, _NUMBERS[change.mechanism], change.iterations, salt, salted)

@@ -12,16 +12,41 @@ from sparklog.client.admin.fan_out import of_coordinating_brokers
 from sparklog.client.transport.connection import UnsupportedByBroker
 from sparklog.errors import BrokerError, DecodeError, ErrorCode
 from sparklog.model import LeaderEpoch, Micros, NodeId, Offset, TopicPartition
+from sparklog.wire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from sparklog.wire.messages.consumer_protocol import ConsumerProtocolAssignment, decode_prefixed
+from sparklog.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from sparklog.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from sparklog.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from sparklog.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from sparklog.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from sparklog.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
+from sparklog.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+)
 
 if TYPE_CHECKING:
     from sparklog.wire.messages.consumer_group_describe import Assignment
     from sparklog.wire.messages.consumer_group_describe import DescribedGroup as ModernGroup
     from sparklog.wire.messages.describe_groups import DescribedGroup as ClassicGroup
-    from sparklog.wire.messages.offset_fetch import (
-        OffsetFetchResponseGroup,
-        OffsetFetchResponseTopic,
-        OffsetFetchResponseTopics,
-    )
+    from sparklog.wire.messages.offset_fetch import OffsetFetchResponseTopic, OffsetFetchResponseTopics
 
 _OFFSETS_TOPIC: Final = "__consumer_offsets"
 _NAMED_TOPICS_UNTIL: Final = 9
@@ -84,8 +109,6 @@ class GroupOffset(Struct, frozen=True):
 
 def list_groups(caller: Caller, *, states: Iterable[str], types: Iterable[str]) -> list[GroupListing]:
     """See Admin.list_groups."""
-    from sparklog.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-
     request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
     replies, errors = of_coordinating_brokers(
         caller, _OFFSETS_TOPIC, request, ListGroupsResponse, lambda reply: [reply.error_code]
@@ -113,12 +136,6 @@ def _describe(
     """Describe groups with the new protocol first, then the others as classic groups, as Kafka's
     client does.
     """
-    from sparklog.wire.messages.consumer_group_describe import (
-        ConsumerGroupDescribeRequest,
-        ConsumerGroupDescribeResponse,
-    )
-    from sparklog.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-
     results: dict[str, GroupDescription | BrokerError] = {}
     try:
         modern = caller.call(
@@ -176,8 +193,6 @@ def _modern(group: "ModernGroup", node: NodeId) -> GroupDescription:
 
 
 def _classic(group: "ClassicGroup", node: NodeId) -> GroupDescription:
-    from sparklog.wire.messages.consumer_protocol import ConsumerProtocolAssignment, decode_prefixed
-
     members = []
     for member in group.members:
         assigned: tuple[TopicPartition, ...] = ()
@@ -223,8 +238,6 @@ def _assigned(assignment: "Assignment") -> tuple[TopicPartition, ...]:
 
 def delete_groups(caller: Caller, groups: Iterable[str]) -> None:
     """See Admin.delete_groups."""
-    from sparklog.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-
     deadline = caller.deadline()
 
     def delete(node: NodeId, own: list[str]) -> dict[str, bool | BrokerError]:
@@ -271,15 +284,6 @@ def _fetched(
     *,
     require_stable: bool,
 ) -> dict[str, dict[TopicPartition, GroupOffset] | BrokerError]:
-    from sparklog.wire.messages.offset_fetch import (
-        OffsetFetchRequest,
-        OffsetFetchRequestGroup,
-        OffsetFetchRequestTopic,
-        OffsetFetchRequestTopics,
-        OffsetFetchResponse,
-        OffsetFetchResponseGroup,
-    )
-
     asked = [
         OffsetFetchRequestGroup(
             group_id=group,
@@ -336,13 +340,6 @@ def alter_group_offsets(
     caller: Caller, group: str, offsets: Mapping[TopicPartition, int | GroupOffset]
 ) -> None:
     """See Admin.alter_group_offsets."""
-    from sparklog.wire.messages.offset_commit import (
-        OffsetCommitRequest,
-        OffsetCommitRequestPartition,
-        OffsetCommitRequestTopic,
-        OffsetCommitResponse,
-    )
-
     topics: dict[str, OffsetCommitRequestTopic] = {}
     for partition, given in offsets.items():
         at = given if isinstance(given, GroupOffset) else GroupOffset(Offset(given))
@@ -375,13 +372,6 @@ def alter_group_offsets(
 
 def delete_group_offsets(caller: Caller, group: str, partitions: Iterable[TopicPartition]) -> None:
     """See Admin.delete_group_offsets."""
-    from sparklog.wire.messages.offset_delete import (
-        OffsetDeleteRequest,
-        OffsetDeleteRequestPartition,
-        OffsetDeleteRequestTopic,
-        OffsetDeleteResponse,
-    )
-
     topics = [
         OffsetDeleteRequestTopic(name, [OffsetDeleteRequestPartition(number) for number in own])
         for name, own in _by_topic(partitions).items()
@@ -405,8 +395,6 @@ def remove_members(
     caller: Caller, group: str, members: Iterable[str], instance_ids: Iterable[str], reason: str
 ) -> None:
     """See Admin.remove_group_members."""
-    from sparklog.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
-
     leaving = [MemberIdentity(member_id=member, reason=reason) for member in members]
     leaving += [MemberIdentity(group_instance_id=instance, reason=reason) for instance in instance_ids]
     deadline = caller.deadline()

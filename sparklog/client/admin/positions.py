@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from sparklog.client.offsets import EARLIEST, LATEST
 from sparklog.durations import duration_ms
 
 if TYPE_CHECKING:
@@ -77,7 +78,6 @@ def offsets_at(
     isolation_level: "IsolationLevel" = "read_uncommitted",
 ) -> "dict[TopicPartition, int]":
     """The offsets of a position, each within its log; the end if every record is older."""
-    from sparklog.client.offsets import EARLIEST, LATEST
 
     def asked(position: int) -> "dict[TopicPartition, int]":
         listed = cluster.list_offsets(dict.fromkeys(partitions, position), isolation_level=isolation_level)

@@ -8,6 +8,18 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from sparklog.client.admin.calls import Caller, raise_for, refusal, settle
+from sparklog.wire.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntryData,
+    AlterClientQuotasResponse,
+    EntityData,
+    OpData,
+)
+from sparklog.wire.messages.describe_client_quotas import (
+    ComponentData,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+)
 
 EntityType = Literal["user", "client-id", "ip"]
 Match = Literal["exact", "default", "any"]
@@ -45,12 +57,6 @@ def describe_quotas(
     caller: Caller, filters: Iterable[QuotaFilter], *, is_strict: bool
 ) -> dict[QuotaEntity, dict[str, float]]:
     """See Admin.describe_client_quotas."""
-    from sparklog.wire.messages.describe_client_quotas import (
-        ComponentData,
-        DescribeClientQuotasRequest,
-        DescribeClientQuotasResponse,
-    )
-
     components = [
         ComponentData(one.entity_type, _MATCHES[one.match], one.name if one.match == "exact" else None)
         for one in filters
@@ -75,14 +81,6 @@ def alter_quotas(
     caller: Caller, changes: Mapping[QuotaEntity, Mapping[str, float | None]], *, validate_only: bool
 ) -> None:
     """See Admin.alter_client_quotas."""
-    from sparklog.wire.messages.alter_client_quotas import (
-        AlterClientQuotasRequest,
-        AlterClientQuotasRequestEntryData,
-        AlterClientQuotasResponse,
-        EntityData,
-        OpData,
-    )
-
     entries = [
         AlterClientQuotasRequestEntryData(
             [EntityData(kind, name) for kind, name in entity.parts],

@@ -10,6 +10,22 @@ from sparklog.client.failures import UnknownTopic
 from sparklog.client.transport.network import wait_for_topic
 from sparklog.errors import BrokerError, ConnectionFailed, ErrorCode, RequestTimeout
 from sparklog.model import Micros, NodeId, Offset, ProducerEpoch, ProducerId, TopicPartition
+from sparklog.wire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopic,
+)
+from sparklog.wire.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
+from sparklog.wire.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    TopicRequest,
+)
 
 
 class ReplicaSize(Struct, frozen=True):
@@ -50,12 +66,6 @@ def describe_log_dirs(
     caller: Caller, nodes: Iterable[int] | None, partitions: Iterable[TopicPartition] | None
 ) -> dict[NodeId, tuple[LogDir, ...]]:
     """See Admin.describe_log_dirs."""
-    from sparklog.wire.messages.describe_log_dirs import (
-        DescribableLogDirTopic,
-        DescribeLogDirsRequest,
-        DescribeLogDirsResponse,
-    )
-
     deadline = caller.deadline()
     topics: dict[str, DescribableLogDirTopic] = {}
     for topic, number in partitions or ():
@@ -89,13 +99,6 @@ def describe_log_dirs(
 
 def alter_replica_log_dirs(caller: Caller, node: int, moves: Mapping[TopicPartition, str]) -> None:
     """See Admin.alter_replica_log_dirs."""
-    from sparklog.wire.messages.alter_replica_log_dirs import (
-        AlterReplicaLogDir,
-        AlterReplicaLogDirsRequest,
-        AlterReplicaLogDirsResponse,
-        AlterReplicaLogDirTopic,
-    )
-
     dirs: dict[str, dict[str, AlterReplicaLogDirTopic]] = {}
     for (topic, number), path in moves.items():
         dirs.setdefault(path, {}).setdefault(topic, AlterReplicaLogDirTopic(topic, [])).partitions.append(
@@ -165,12 +168,6 @@ def _leaders(caller: Caller, partitions: list[TopicPartition]) -> dict[NodeId, l
 def _producers(
     caller: Caller, node: NodeId, partitions: list[TopicPartition], deadline: Micros
 ) -> dict[TopicPartition, tuple[ActiveProducer, ...] | BrokerError]:
-    from sparklog.wire.messages.describe_producers import (
-        DescribeProducersRequest,
-        DescribeProducersResponse,
-        TopicRequest,
-    )
-
     topics: dict[str, TopicRequest] = {}
     for topic, number in partitions:
         topics.setdefault(topic, TopicRequest(topic, [])).partition_indexes.append(number)

@@ -5,16 +5,35 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from sparklog.client import offsets
 from sparklog.client.admin.calls import Caller, raise_for, refusal, settle
 from sparklog.client.failures import UnknownTopic
 from sparklog.client.settings import IsolationLevel
 from sparklog.client.transport.connection import UnsupportedByBroker
 from sparklog.errors import BrokerError, ErrorCode
 from sparklog.model import ZERO_UUID, LeaderEpoch, Micros, NodeId, Offset, TopicPartition, Uuid
+from sparklog.wire.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from sparklog.wire.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from sparklog.wire.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    TopicRequest,
+)
 from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 if TYPE_CHECKING:
-    from sparklog.wire.messages.create_topics import CreatableTopic
     from sparklog.wire.messages.describe_topic_partitions import Cursor
 
 EARLIEST: Final = -2
@@ -98,8 +117,6 @@ def create_topics(
     caller: Caller, topics: Mapping[str, int] | Iterable[NewTopic], *, validate_only: bool
 ) -> dict[str, CreatedTopic]:
     """See Admin.create_topics."""
-    from sparklog.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
-
     deadline = caller.deadline()
     wanted = (
         [NewTopic(name, count) for name, count in topics.items()] if isinstance(topics, Mapping) else topics
@@ -126,12 +143,6 @@ def create_topics(
 
 def delete_topics(caller: Caller, names: list[str]) -> None:
     """See Admin.delete_topics."""
-    from sparklog.wire.messages.delete_topics import (
-        DeleteTopicsRequest,
-        DeleteTopicsResponse,
-        DeleteTopicState,
-    )
-
     timeout_ms = caller.settings.request_timeout_ms
     try:
         by_state = DeleteTopicsRequest(
@@ -156,13 +167,6 @@ def create_partitions(
     caller: Caller, wanted: Mapping[str, int | NewPartitions], *, validate_only: bool
 ) -> None:
     """See Admin.create_partitions."""
-    from sparklog.wire.messages.create_partitions import (
-        CreatePartitionsAssignment,
-        CreatePartitionsRequest,
-        CreatePartitionsResponse,
-        CreatePartitionsTopic,
-    )
-
     counts = {name: NewPartitions(one) if isinstance(one, int) else one for name, one in wanted.items()}
     request = CreatePartitionsRequest(
         topics=[
@@ -218,8 +222,6 @@ def list_offsets(
     caller: Caller, positions: Mapping[TopicPartition, int], isolation_level: IsolationLevel
 ) -> dict[TopicPartition, ListedOffset]:
     """See Admin.list_offsets."""
-    from sparklog.client import offsets
-
     found = offsets.list_offsets(
         caller.network, positions, isolation_level=isolation_level, deadline=caller.deadline()
     )
@@ -231,8 +233,6 @@ def list_offsets(
 
 def delete_records(caller: Caller, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, Offset]:
     """See Admin.delete_records."""
-    from sparklog.client import offsets
-
     log_starts = offsets.delete_records(caller.network, before, deadline=caller.deadline())
     errors = {
         partition: result for partition in before if isinstance(result := log_starts[partition], BrokerError)
@@ -326,12 +326,6 @@ def _exists(name: str, code: int) -> bool:
 
 def _pages(caller: Caller, names: list[str], deadline: Micros) -> dict[str, Topic]:
     """Topics with their eligible leader replicas, page by page: a topic may continue on the next page."""
-    from sparklog.wire.messages.describe_topic_partitions import (
-        DescribeTopicPartitionsRequest,
-        DescribeTopicPartitionsResponse,
-        TopicRequest,
-    )
-
     asked = [TopicRequest(name) for name in sorted(set(names))]
     topics: dict[str, Topic] = {}
     cursor: Cursor | None = None
@@ -393,12 +387,6 @@ def _wait_for_leaders(caller: Caller, names: list[str], deadline: Micros) -> Non
 
 
 def _creatable(topic: NewTopic) -> "CreatableTopic":
-    from sparklog.wire.messages.create_topics import (
-        CreatableReplicaAssignment,
-        CreatableTopic,
-        CreatableTopicConfig,
-    )
-
     return CreatableTopic(
         name=topic.name,
         num_partitions=-1 if topic.assignment else topic.partition_count,

@@ -26,6 +26,19 @@ from sparklog.client.producer.transaction_states import END_BEFORE_V2, ProducerI
 from sparklog.client.transport.network import wait_for_topic
 from sparklog.errors import BrokerError, ConnectionFailed, ErrorCode, RequestTimeout, SettingsError
 from sparklog.model import Micros, NodeId, ProducerEpoch, ProducerId, TopicPartition
+from sparklog.wire.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
+from sparklog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from sparklog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from sparklog.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from sparklog.wire.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
 
 T = TypeVar("T")
 
@@ -75,8 +88,6 @@ def list_transactions(
     prefix: str = "",
 ) -> list[TransactionListing]:
     """See Admin.list_transactions."""
-    from sparklog.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
-
     if prefix and pattern is not None:
         raise SettingsError(
             f"transactions are listed by prefix={prefix} or by pattern={pattern}: leave one out"
@@ -125,11 +136,6 @@ def describe_transactions(
     caller: Caller, transactional_ids: Iterable[str]
 ) -> dict[str, TransactionDescription]:
     """See Admin.describe_transactions."""
-    from sparklog.wire.messages.describe_transactions import (
-        DescribeTransactionsRequest,
-        DescribeTransactionsResponse,
-    )
-
     deadline = caller.deadline()
 
     def describe(node: NodeId, names: list[str]) -> dict[str, TransactionDescription | BrokerError]:
@@ -166,8 +172,6 @@ def fence_producers(
     caller: Caller, transactional_ids: Iterable[str], *, transaction_timeout_ms: int | None = None
 ) -> dict[str, ProducerIdentity]:
     """See Admin.fence_producers."""
-    from sparklog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-
     deadline = caller.deadline()
     timeout_ms = (
         caller.settings.request_timeout_ms if transaction_timeout_ms is None else transaction_timeout_ms
@@ -216,8 +220,6 @@ def _ended(
     """The results of one coordinator, for the responses that arrived; several requests are in flight at a
     time.
     """
-    from sparklog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
-
     network = caller.network
     results: dict[str, ProducerIdentity | BrokerError] = {}
     asked: list[
@@ -262,13 +264,6 @@ def abort_transaction(
     coordinator_epoch: int,
 ) -> None:
     """See Admin.abort_transaction."""
-    from sparklog.wire.messages.write_txn_markers import (
-        WritableTxnMarker,
-        WritableTxnMarkerTopic,
-        WriteTxnMarkersRequest,
-        WriteTxnMarkersResponse,
-    )
-
     deadline = caller.deadline()
     topics = [WritableTxnMarkerTopic(partition.topic, [partition.partition])]
     # A producer that never ended a transaction has no coordinator epoch; 0 is not above that of any

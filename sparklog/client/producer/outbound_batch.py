@@ -11,6 +11,7 @@ import msgspec
 from sparklog.client.failures import BatchRefused, DeliveryFailed
 from sparklog.errors import BrokerError, ErrorCode, SparklogError
 from sparklog.model import NO_EPOCH, LeaderEpoch, Micros, NodeId, ProducerEpoch, ProducerId, TopicPartition
+from sparklog.record.batch import decode_records
 from sparklog.wire.messages.produce import PartitionProduceResponse, ProduceRequest
 
 NO_PRODUCER_ID: Final = ProducerId(-1)
@@ -141,8 +142,6 @@ def error_of(batch: OutboundBatch, code: ErrorCode, answer: PartitionProduceResp
     """The error of a batch; that of a refused one has the first record that the broker names as the cause."""
     if code.is_retriable:
         return BrokerError(code, answer.error_message or "")
-    from sparklog.record.batch import decode_records  # only for errors
-
     causes = answer.record_errors
     record, cause = None, ""
     if causes and 0 <= (index := causes[0].batch_index) < batch.record_count:

@@ -8,6 +8,7 @@ AuthenticationFailed.
 """
 
 from collections.abc import Callable
+from hmac import compare_digest
 from typing import Protocol
 
 from sparklog.client.failures import AuthenticationFailed
@@ -140,8 +141,6 @@ class ScramMachine:
         return f"{bare},p={scram.base64(scram.xor(key, signed))}".encode()
 
     def _verified(self, challenge: bytes) -> bytes:
-        from hmac import compare_digest
-
         message = scram.parse_server_final(challenge)
         if message.error is not None:
             raise AuthenticationFailed(f"the broker refuses SCRAM: {message.error}")

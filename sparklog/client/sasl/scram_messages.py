@@ -9,9 +9,11 @@ As in Kafka, names and passwords are their UTF-8 bytes without SASLprep, and the
 `hmac` and `hashlib` are imported at their use, because a start without security does without OpenSSL.
 """
 
+import hmac
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
+from hashlib import new, pbkdf2_hmac
 from typing import Final, NamedTuple
 
 HASHES: Final[Mapping[str, str]] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
@@ -132,36 +134,26 @@ def base64(content: bytes) -> str:
 
 def salted_password(hash_name: str, password: str, salt: bytes, iterations: int) -> bytes:
     """PBKDF2, which takes milliseconds."""
-    from hashlib import pbkdf2_hmac
-
     return pbkdf2_hmac(hash_name, password.encode(), salt, iterations)
 
 
 def client_key(hash_name: str, salted: bytes) -> bytes:
     """The key whose knowledge a client proves."""
-    import hmac
-
     return hmac.digest(salted, b"Client Key", hash_name)
 
 
 def stored_key(hash_name: str, key: bytes) -> bytes:
     """The hash of a client's key, by which a broker checks a proof."""
-    from hashlib import new
-
     return new(hash_name, key).digest()
 
 
 def server_key(hash_name: str, salted: bytes) -> bytes:
     """The key with which the broker signs."""
-    import hmac
-
     return hmac.digest(salted, b"Server Key", hash_name)
 
 
 def signature(hash_name: str, key: bytes, exchanged: bytes) -> bytes:
     """The signature over the exchanged messages."""
-    import hmac
-
     return hmac.digest(key, exchanged, hash_name)
 
 

@@ -6,6 +6,7 @@ EnvelopeRequest(header + request, principal, client address)
 """
 
 from collections.abc import Mapping
+from ipaddress import ip_address
 from typing import Final
 
 from sparklog.effects import Chunk
@@ -79,8 +80,6 @@ def enveloped(forwarding: Forwarding, message: Message, chunks: list[Chunk]) -> 
 
 
 def _host_of(address: bytes) -> str:
-    from ipaddress import ip_address  # a node alone opens no Envelopes
-
     return canonical(str(ip_address(address)))
 
 
