@@ -1,5 +1,6 @@
 """`sparklog start`: a broker in the foreground."""
 
+import gc
 import sys
 from typing import TYPE_CHECKING
 
@@ -110,8 +111,6 @@ def start(
         given.append(f"log.dirs={data_dir}")
     if node_id is not None:
         given.append(f"node.id={node_id}")
-
-    import gc
 
     # Nothing created during the start is garbage, so a collection would be wasted. The server enables it
     # again when it is ready.

@@ -12,6 +12,7 @@ committed. The checks, their order and their errors are those of Kafka. Unlike K
 new voter that has not caught up, until the time of the request is over.
 """
 
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -287,8 +288,6 @@ class Reconfiguration:
 
 def shown(directory_id: bytes) -> str:
     """A directory id as Kafka prints it."""
-    from base64 import urlsafe_b64encode
-
     return urlsafe_b64encode(directory_id).decode().rstrip("=")
 
 

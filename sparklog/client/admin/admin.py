@@ -340,18 +340,14 @@ class Admin:
         Raises BrokerError: DUPLICATE_VOTER for a node that is a voter, UNSUPPORTED_VERSION at kraft.version
         0, REQUEST_TIMED_OUT for a controller that does not run or lags, and while another change goes on.
         """
-        from sparklog.client.admin.cluster import add_raft_voter
-
-        add_raft_voter(self._caller, node, directory_id, endpoints, cluster_id=cluster_id)
+        families.cluster.add_raft_voter(self._caller, node, directory_id, endpoints, cluster_id=cluster_id)
 
     def remove_raft_voter(self, node: NodeId, directory_id: Uuid, *, cluster_id: str | None = None) -> None:
         """Remove a voter from the metadata quorum (KIP-853), and wait for the commit.
 
         Raises BrokerError: VOTER_NOT_FOUND, or as `add_raft_voter`.
         """
-        from sparklog.client.admin.cluster import remove_raft_voter
-
-        remove_raft_voter(self._caller, node, directory_id, cluster_id=cluster_id)
+        families.cluster.remove_raft_voter(self._caller, node, directory_id, cluster_id=cluster_id)
 
     def describe_features(self) -> "dict[str, Feature]":
         """The features a broker supports and the levels that the cluster uses (KIP-584)."""
@@ -402,18 +398,14 @@ class Admin:
         """The state that is asked of each of these brokers, dead ones too: see `set_broker_state`. Brokers of
         Kafka have none, and are left out.
         """
-        from sparklog.client.admin.configs import broker_states
-
-        return broker_states(self._caller, nodes)
+        return families.configs.broker_states(self._caller, nodes)
 
     def set_broker_state(self, node: int, state: "BrokerState") -> None:
         """Ask the cluster to give a broker no new replicas (`cordoned`), to move its leaderships away as well
         (`drained`), or all its replicas and to unregister it once it has stopped (`decommissioned`); `active`
         takes that back. The controller does the work; this only asks.
         """
-        from sparklog.client.admin.configs import set_broker_state
-
-        set_broker_state(self._caller, node, state)
+        families.configs.set_broker_state(self._caller, node, state)
 
     # -- disks, producers, quotas ----------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from msgspec import Struct
 from sparklog.client.admin.calls import Caller, raise_for, refusal, settle
 from sparklog.errors import BrokerError, ErrorCode
 from sparklog.model import ZERO_UUID, LeaderEpoch, NodeId, Offset, TopicPartition, Uuid
+from sparklog.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse, Listener
 from sparklog.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -29,6 +30,7 @@ from sparklog.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
     ListPartitionReassignmentsTopics,
 )
+from sparklog.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from sparklog.wire.messages.update_features import (
     FeatureUpdateKey,
@@ -176,8 +178,6 @@ def add_raft_voter(
     cluster_id: str | None,
 ) -> None:
     """See Admin.add_raft_voter."""
-    from sparklog.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse, Listener
-
     deadline = caller.deadline()
     request = AddRaftVoterRequest(
         cluster_id=cluster_id,
@@ -192,8 +192,6 @@ def add_raft_voter(
 
 def remove_raft_voter(caller: Caller, node: NodeId, directory_id: Uuid, *, cluster_id: str | None) -> None:
     """See Admin.remove_raft_voter."""
-    from sparklog.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
-
     request = RemoveRaftVoterRequest(cluster_id=cluster_id, voter_id=node, voter_directory_id=directory_id)
     reply = caller.call(request, RemoveRaftVoterResponse, caller.deadline())
     raise_for(reply.error_code, f"voter {node}", reply.error_message)
