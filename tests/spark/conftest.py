@@ -15,7 +15,8 @@ import pytest
 
 from sparklog import Admin
 from sparklog.client.admin.admin import NewTopic
-from tests.tools import PROJECT, spark_connector_jars
+from tests.spark.jvm import jvm_options
+from tests.tools import spark_connector_jars
 
 NUMBERS = itertools.count(1)
 SPARK_S_MAX = 300
@@ -37,10 +38,7 @@ def spark() -> Iterator[Any]:
         "spark.sql.streaming.stopTimeout": "20s",
         # One session serves every test, so it has the settings of all of them.
         "spark.jars": ",".join(map(str, spark_connector_jars())),
-        # The JVM runs for minutes and most of its code a few times: C2 would compile it for a quarter of all
-        # processor time.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
-        f"-Dlog4j2.configurationFile={PROJECT / 'examples' / 'log4j2.properties'}",
+        "spark.driver.extraJavaOptions": jvm_options(),
     }
     builder = pyspark.SparkSession.builder.master("local[2]").appName("sparklog-tests")
     for key, value in settings.items():
