@@ -273,12 +273,26 @@ class ModelController:
                     raise Violation("leader", f"partition {number}: {one}")
                 if one.leader >= 0 and any(self.image.brokers[node].is_fenced for node in one.isr):
                     raise Violation("fenced-in-sync", f"partition {number}: {one}")
+            for number, one in enumerate(topic.partitions):
+                self._check_held_up(number, one)
             if (known := before.topics_by_id.get(topic.topic_id)) is not None:
                 for number, (was, now) in enumerate(zip(known.partitions, topic.partitions, strict=True)):
                     self._check_reassignment(number, was, now)
         for machine in self._world.machines.values():
             if machine.node in self._nodes:
                 self._publish(machine)
+
+    def _check_held_up(self, number: int, one: PartitionImage) -> None:
+        """A reassignment has ended once all new replicas are in sync, and all live ones of the target; one
+        that lowers the replication factor waits for dead ones too. Raises Violation.
+        """
+        if not one.adding_replicas and not one.removing_replicas:
+            return
+        target = [node for node in one.replicas if node not in one.removing_replicas]
+        alive = [node for node in target if self.image.brokers[node].is_active]
+        awaited = target if len(one.adding_replicas) < len(one.removing_replicas) else one.adding_replicas
+        if set(one.isr).intersection(target) and {*alive, *awaited} <= set(one.isr):
+            raise Violation("held-up", f"partition {number}: {one}")
 
     def _check_reassignment(self, number: int, before: PartitionImage, now: PartitionImage) -> None:
         """No replica is given up before every new one is in sync, and a completed reassignment leaves at
