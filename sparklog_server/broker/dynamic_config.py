@@ -17,11 +17,24 @@ from sparklog_server.loggers import Level, Loggers
 from sparklog_server.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataDelta, MetadataImage
 from sparklog_server.replica.log_cleaner import CleaningLimits
 
+CertificatesRefusal = Callable[[BrokerSettings], str | None]
+"""Why this node cannot use the certificates of these settings; None if it can. Reads files: for jobs."""
+
+
+def any_certificates(settings: BrokerSettings) -> None:
+    """The refusal of a node without certificates."""
+
 
 class DynamicBrokerConfig:
     """The settings of the broker and its topics as of the newest published metadata."""
 
-    def __init__(self, static: BrokerSettings, trace: Callable[..., None]) -> None:
+    def __init__(
+        self,
+        static: BrokerSettings,
+        trace: Callable[..., None],
+        certificates_refusal: CertificatesRefusal = any_certificates,
+    ) -> None:
+        self.certificates_refusal = certificates_refusal
         self._image = MetadataImage()
         self._trace = trace
         self._resources = (BROKER_RESOURCE, ""), (BROKER_RESOURCE, str(static.node_id))

@@ -209,7 +209,7 @@ class _Run:
         if not isinstance(process, ReplicaProcess):
             return
         replica, known = process.partitions.find(*at), self.controller.image.brokers[node]
-        if replica is None or process.context.broker_epoch != known.epoch:
+        if replica is None or process.context.broker_epoch.value != known.epoch:
             return
         if replica.log.log_end_offset < self.ledger.of(at).end:
             end = replica.log.log_end_offset

@@ -21,7 +21,6 @@ WIDER = {
     "Admin": 45,
     "AsyncAdmin": 45,
     "Broker.open": 10,
-    "Context.__init__": 16,
     "Quorum.open": 9,
     "RaftNode.open": 16,
     "ReplicaManager.__init__": 18,

@@ -11,7 +11,7 @@ A node that is alone has none of this.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from sparklog.effects import Loss
 from sparklog.errors import ErrorCode, code_of
@@ -32,15 +32,18 @@ from sparklog.wire.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from sparklog.wire.schema import Message
-from sparklog_server.broker.cluster.links import OFFSETS, REPLICAS, Address
-from sparklog_server.broker.context import Context
+from sparklog_server.broker.cluster.broker_lifecycle import BrokerEpoch
+from sparklog_server.broker.cluster.links import OFFSETS, REPLICAS, Address, Links
+from sparklog_server.broker.proposals import Proposing
 from sparklog_server.config.replica_settings import RESPONSE_BYTES_MAX
+from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.metadata.image import MetadataDelta
 from sparklog_server.replica.fetcher import Fetcher, FetchLimits, SentFetch
 from sparklog_server.replica.follower import FollowedKey, Follower
 from sparklog_server.replica.isr import IsrState
 from sparklog_server.replica.leader import Following, LeaderReplica
 from sparklog_server.replica.partition import Partition, check_in_sync, isr_committed, isr_refused
+from sparklog_server.replica.replica_manager import ReplicaManager
 
 _EARLIEST_LOCAL: Final = -4
 _LATEST: Final = -1
@@ -64,12 +67,28 @@ _AWAITS_METADATA: Final = (
 Proposed = dict[tuple[Uuid, int], tuple[Partition, LeaderReplica, IsrState]]
 
 
+class ReplicationPort(Proposing, Protocol):
+    """What replication uses of the broker."""
+
+    broker_epoch: BrokerEpoch
+    partitions: ReplicaManager
+    suspects: dict[NodeId, Micros]
+
+    @property
+    def links(self) -> Links: ...
+
+    @property
+    def settings(self) -> BrokerSettings: ...
+
+    def address_of(self, node: NodeId, /) -> Address | None: ...
+
+
 class Replication:
     """Invariants: each followed partition that is open is in the fetcher of its leader; at most one
     AlterPartition waits for its answer; `deadline_us` is the next time for `tick`.
     """
 
-    def __init__(self, context: Context, trace: Callable[..., None]) -> None:
+    def __init__(self, context: ReplicationPort, trace: Callable[..., None]) -> None:
         self.deadline_us: Micros | None = None
         self._context = context
         self._partitions = context.partitions
@@ -152,7 +171,7 @@ class Replication:
 
     def _schedule(self) -> None:
         due_us = earlier(self._check_us, self._alter_again_us)
-        if self._context.broker_epoch < 0:
+        if self._context.broker_epoch.value < 0:
             self.deadline_us = due_us  # nothing is fetched before the registration
             return
         for fetcher in self._fetchers.values():
@@ -228,9 +247,9 @@ class Replication:
     def _fetch(self, fetcher: Fetcher, now: Instant) -> None:
         """Send the next fetch of a fetcher, if there is one."""
         context = self._context
-        if context.broker_epoch < 0:
+        if context.broker_epoch.value < 0:
             return  # not registered: a fetch would prove nothing of this incarnation (KIP-903)
-        sent = fetcher.next_request(context.broker_epoch, now)
+        sent = fetcher.next_request(context.broker_epoch.value, now)
         if sent is None:
             return
         address = self._addresses.get(fetcher.leader) or self._found(fetcher.leader)
@@ -372,7 +391,7 @@ class Replication:
         context = self._context
         request = AlterPartitionRequest(
             broker_id=context.settings.node_id,
-            broker_epoch=context.broker_epoch,
+            broker_epoch=context.broker_epoch.value,
             topics=list(topics.values()),
         )
         context.propose(request, AlterPartitionResponse, partial(self._altered, proposed), now)
@@ -387,7 +406,7 @@ class Replication:
                     broker_id=node,
                     broker_epoch=leader.followers[node].broker_epoch
                     if node in leader.followers
-                    else self._context.broker_epoch,
+                    else self._context.broker_epoch.value,
                 )
                 for node in isr.proposed
             ],

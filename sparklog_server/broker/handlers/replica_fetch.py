@@ -7,7 +7,7 @@
 See `replica/sessions.py` for the sessions.
 """
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, NodeId, Offset, Uuid
@@ -17,7 +17,6 @@ from sparklog.wire.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
-from sparklog_server.broker.context import Context
 from sparklog_server.broker.handlers.epochs import divergence
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.log.lookup.places import BrokenFrame
@@ -26,6 +25,10 @@ from sparklog_server.replica.fetch_sessions import FULL_FETCH, NO_SESSION, epoch
 from sparklog_server.replica.leader import PartitionUnavailable
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.sessions import PARTS_MAX, UNKNOWN, ReplicaSession, StandingPart
+
+if TYPE_CHECKING:
+    from sparklog_server.broker.ports import FetchPort
+
 
 _TOPIC_IDS_SINCE = 13
 _NO_TOPIC_ID: Final = Uuid(bytes(16))
@@ -43,7 +46,7 @@ def follower_of(request: FetchRequest) -> tuple[NodeId, int]:
 
 
 def fetch_as_replica(
-    context: Context, call: Call, request: FetchRequest, now: Instant
+    context: "FetchPort", call: Call, request: FetchRequest, now: Instant
 ) -> FetchResponse | Parked:
     """Take what the follower tells, and answer it, at once or when there is news."""
     is_early = False
@@ -78,7 +81,7 @@ def fetch_as_replica(
 
 
 def _session_of(
-    context: Context, call: Call, request: FetchRequest, node: NodeId, now: Instant
+    context: "FetchPort", call: Call, request: FetchRequest, node: NodeId, now: Instant
 ) -> ReplicaSession | ErrorCode:
     """The session of a request, a new one, or why there is none."""
     sessions = context.replica_sessions
@@ -98,7 +101,7 @@ def _session_of(
     return session
 
 
-def _take(context: Context, part: StandingPart, node: NodeId, broker_epoch: int, now: Instant) -> None:
+def _take(context: "FetchPort", part: StandingPart, node: NodeId, broker_epoch: int, now: Instant) -> None:
     """Take over the position of a follower, unless it is to truncate its log first: such a fetch says nothing
     about the records of this log (KAFKA-13141).
     """
@@ -144,7 +147,7 @@ def _take(context: Context, part: StandingPart, node: NodeId, broker_epoch: int,
         part.error = ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def _find(context: Context, part: StandingPart) -> Partition | None:
+def _find(context: "FetchPort", part: StandingPart) -> Partition | None:
     """The partition here; None if there is none, with the error in `part`."""
     topic, index = part.key
     if not isinstance(topic, str):
@@ -164,7 +167,9 @@ class _ParkedReplicaFetch:
 
     __slots__ = ("_answer", "_context", "_is_full", "_request", "_session", "call")
 
-    def __init__(self, context: Context, call: Call, request: FetchRequest, session: ReplicaSession) -> None:
+    def __init__(
+        self, context: "FetchPort", call: Call, request: FetchRequest, session: ReplicaSession
+    ) -> None:
         self.call = call
         self._context = context
         self._request = request

@@ -110,7 +110,7 @@ class BrokerReport:
             return
         if self._sessions.is_stopping or self._standing.is_leaving:
             yield "the broker stops\n"
-        elif context.broker_epoch < 0:
+        elif context.broker_epoch.value < 0:
             yield "the broker is not registered\n"
         elif not self._standing.is_ready:
             yield "the broker is fenced\n"
