@@ -89,7 +89,7 @@ COMMANDS: Final = {
     "partitions": Place(
         "partitions",
         "partitions",
-        "Spread, move and show replicas, and elect the leaders of partitions.",
+        "Elect the leaders of partitions.",
     ),
     "offsets": Place(
         "offsets",

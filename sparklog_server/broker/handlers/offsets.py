@@ -12,7 +12,7 @@ leader epoch. Replicas, and debugging readers at followers too, see the log up t
 from collections import Counter
 from collections.abc import Collection, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, Millis, NodeId, Offset, OffsetAndEpoch
@@ -24,6 +24,7 @@ from sparklog.wire.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from sparklog_server.broker.access.authorization import Operation, Resource
+from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Answer, AnsweredInSteps, Call, Parked
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.lookup.time_lookup import SEARCH_BYTES, Found, TimeSearch, run_all
@@ -31,10 +32,6 @@ from sparklog_server.log.producers.validate import RecordsRefused
 from sparklog_server.replica.leader import Following, LeaderReplica, PartitionUnavailable, Role
 from sparklog_server.replica.partition import DEBUGGING, Partition, any_role_of
 from sparklog_server.replica.purgatory import PurgatoryFull
-
-if TYPE_CHECKING:
-    from sparklog_server.broker.ports import PartitionPort
-
 
 LATEST = -1
 EARLIEST = -2
@@ -50,9 +47,7 @@ _SEARCHES_MAX = 3  # compaction and retention may change the files under a searc
 _WAIT_MS = 30_000  # Kafka's default request.timeout.ms: a client has given up by then
 
 
-def list_offsets(
-    context: "PartitionPort", call: Call, request: ListOffsetsRequest, now: Instant
-) -> AnsweredInSteps:
+def list_offsets(context: Context, call: Call, request: ListOffsetsRequest, now: Instant) -> AnsweredInSteps:
     """Answer every partition; `latest` and searches by time may wait for the high watermark."""
     response = ListOffsetsResponse(topics=[])
     waiting = _ParkedOffsets(
@@ -93,9 +88,7 @@ def list_offsets(
     return Parked.MUTING
 
 
-def _search(
-    context: "PartitionPort", waiting: "_ParkedOffsets", searches: "list[_Search]", *, attempt: int
-) -> None:
+def _search(context: Context, waiting: "_ParkedOffsets", searches: "list[_Search]", *, attempt: int) -> None:
     """Search the logs in a job."""
     job = partial(run_all, tuple(search.search for search in searches))
     context.jobs.run_in_steps(
@@ -107,7 +100,7 @@ def _search(
 
 
 def _searched(
-    context: "PartitionPort",
+    context: Context,
     waiting: "_ParkedOffsets",
     searches: "list[_Search]",
     attempt: int,
@@ -120,7 +113,7 @@ def _searched(
 
 
 def _filled_in(
-    context: "PartitionPort",
+    context: Context,
     waiting: "_ParkedOffsets",
     searches: "list[_Search]",
     attempt: int,
@@ -168,7 +161,7 @@ def _check_role(partition: Partition, role: Role) -> None:
 
 
 def _answer(
-    context: "PartitionPort",
+    context: Context,
     call: Call,
     topic: str,
     asked: ListOffsetsPartition,
@@ -306,7 +299,7 @@ class _ParkedOffsets:
 
     def __init__(
         self,
-        context: "PartitionPort",
+        context: Context,
         call: Call,
         response: ListOffsetsResponse,
         *,
