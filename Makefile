@@ -28,7 +28,7 @@ help:
 
 # A stamp for each purpose: an extra of pyproject.toml, installed into .venv. `dev` is all of them.
 PURPOSES := demo test docs dev
-TESTS_NEED := .venv/.test $(KERNELS) jars node chromium prometheus
+TESTS_NEED := .venv/.test $(KERNELS) jars .jars/spark.jsa node chromium prometheus
 PIP := $(PY) -m pip install --disable-pip-version-check
 size = $$(du -sm .venv | cut -f1) MB in .venv
 
@@ -76,6 +76,12 @@ jars: .jars/.kafka .jars/.delta .jars/.spark-kafka-standin
 	 else rm -rf build/standin && mkdir -p build/standin \
 	 && javac -nowarn -Xlint:none -cp "$$(echo .venv/lib/python3*/site-packages/pyspark/jars)/*" -d build/standin $(foreach source,$(STANDIN_SOURCES),'$(source)') \
 	 && jar cf .jars/spark-kafka/standin.jar -C build/standin . && touch $@; fi
+
+# Classes in a file that the JVMs of the Spark tests map, 160 MB; without Java, or if it cannot be written, they load each from its jar.
+.jars/spark.jsa: .venv/.test
+	@mkdir -p .jars
+	@if command -v java >/dev/null; then $(PY) -m tests.spark.jvm >.jars/spark-jsa.log 2>&1 \
+	 || echo 'make: could not write .jars/spark.jsa (.jars/spark-jsa.log tells why): the Spark tests start more slowly' >&2; fi
 
 # The one foreign client that is neither Python nor Java: without npm or a network its tests are skipped.
 node: .node/.installed

@@ -18,15 +18,15 @@ from sparklog.wire.frame import RECEIVE_BUFFER_BYTES
 from sparklog_server.broker.access.authorization import Allow, Authorization
 from sparklog_server.broker.access.client_quotas import ClientQuotas, WorkClock
 from sparklog_server.broker.cluster.broker_lifecycle import BrokerLifecycle
-from sparklog_server.broker.context import CertificatesRefusal, Context
+from sparklog_server.broker.context import Context
 from sparklog_server.broker.coordinators.coordinator_requests import settle
-from sparklog_server.broker.coordinators.marker_channels import marker_writer
 from sparklog_server.broker.coordinators.transaction_coordinator_service import TransactionCoordinator
 from sparklog_server.broker.dispatch import HANDLERS, newest_served
+from sparklog_server.broker.dynamic_config import CertificatesRefusal, any_certificates
+from sparklog_server.broker.metrics.observers import Observers
 from sparklog_server.broker.opening.directories import close_without_logs
 from sparklog_server.broker.opening.local_partitions import follow
 from sparklog_server.broker.opening.parts import Parts, nothing_readable, open_parts
-from sparklog_server.broker.request_jobs import RequestJobs
 from sparklog_server.broker.sessions import Sessions
 from sparklog_server.config.sasl_settings import uses_sasl
 from sparklog_server.config.settings import BrokerSettings
@@ -38,6 +38,7 @@ from sparklog_server.security import ANONYMOUS
 
 if TYPE_CHECKING:
     from sparklog_server.broker.access.audit_log import AuditLog
+    from sparklog_server.broker.access.authentication import Authentication
     from sparklog_server.broker.cluster.broker_lifecycle import ControllerRegistration
     from sparklog_server.broker.cluster.replication import Replication
 
@@ -55,22 +56,20 @@ class Broker:
         self,
         parts: Parts,
         *,
-        authorization: Authorization,
         receive_buffer: bytearray,
         work_clock: WorkClock,
         read: Callable[[str], bytes],
         trace: Trace,
     ) -> None:
+        """Connect the parts: sessions, what handlers use of both, and what registers and replicates by it."""
         settings = parts.live.settings
-        newest = newest_served(settings)
-        self.quotas = quotas = ClientQuotas(settings, work_clock)
         self.is_stopped = False
-        self._live = parts.live
         self.loggers = parts.live.loggers
+        self.link_buffer = parts.links.buffer
+        self._live = parts.live
         self._continuations = parts.continuations
+        self._effects = parts.continuations.effects
         self._agenda = parts.agenda
-        self._controller_epoch = -1  # in which the broker last reported
-        self._others_us: Micros | None = None  # the earliest deadline of partitions and coordinators
         self._partitions = parts.partitions
         self._quorum = parts.quorum
         self._links = parts.links
@@ -78,74 +77,36 @@ class Broker:
         self._metadata_dir = parts.metadata_dir
         self._recovery = parts.recovery
         self._trace = trace
-        self._effects = effects = parts.continuations.effects
+        self._controller_epoch = -1  # in which the broker last reported
+        self._others_us: Micros | None = None  # the earliest deadline of partitions and coordinators
+
+        newest = newest_served(settings)
+        self.quotas = ClientQuotas(settings, work_clock)
         self._sessions = sessions = Sessions(
-            parts.live, quotas, effects, self.handlers, newest, receive_buffer=receive_buffer, trace=trace
+            parts.live,
+            self.quotas,
+            Observers(parts.live, self.quotas.work_ns, entropy=parts.entropy, trace=trace),
+            parts.continuations,
+            (self.handlers, newest),
+            parts.woken,
+            authentication=_authentication(parts, read, trace),
+            receive_buffer=receive_buffer,
+            trace=trace,
         )
-        sessions.observers.sample(parts.entropy)
         self.buffer = sessions.buffer
         self.has_request_in_flight = sessions.has_request_in_flight
         self.is_authenticated = sessions.is_authenticated
-        self.link_buffer = parts.links.buffer
         self.mute_changes = sessions.mute_changes
         self.sent, self.held_up = sessions.sent, sessions.held_up
-        self._context = Context(
-            parts.live,
-            parts.cluster_id,
-            parts.quorum,
-            parts.partitions,
-            parts.groups,
-            parts.transactions,
-            parts.links,
-            authorization,
-            newest,
-            RequestJobs(
-                parts.continuations,
-                sessions.memory,
-                sessions.receive_buffers,
-                finished=sessions.job_finished,
-                disconnect=sessions.close,
-                trace=trace,
-            ),
-            answer=sessions.answer,
-            disconnect=sessions.close,
-            memory=sessions.memory,
-            replies=sessions.replying.memory,
-            quotas=quotas,
-            entropy=parts.entropy,
-        )
-        self._audit: AuditLog | None = None
-        if authorization.audit is not None:
-            from sparklog_server.broker.access import audit_log
 
-            self._audit = audit_log.AuditLog(self._context, authorization.audit, trace)
-        if uses_sasl(settings):
-            from sparklog_server.broker.access import (
-                authentication,  # a node without SASL imports no machines
-            )
-
-            sessions.authentication = authentication.begin(parts, read, trace)
-        self._replication: Replication | None = None
-        if not (settings.stays_alone and parts.quorum.is_alone):
-            from sparklog_server.broker.cluster.controller_link import (
-                ControllerLink,  # a node alone needs none
-            )
-
-            session_us = settings.broker_session_timeout_ms * 1000
-            self._context.controllers = ControllerLink(
-                parts.quorum, parts.links, trace, heartbeat_us=session_us
-            )
-            if "broker" in settings.process_roles:
-                from sparklog_server.broker.cluster import replication
-
-                self._replication = replication.Replication(self._context, trace)
-        self._controller_registration = _controller_registration(self._context, parts)
-        parts.transactions.write = marker_writer(self._context)
-        sessions.replying.hold_up = self._context.slices.unread
+        self._context = context = Context(parts, sessions, self.quotas, newest)
+        self._audit = _audit_log(context, trace)
+        self._replication = _replication(context, trace)
+        self._controller_registration = _controller_registration(context, parts)
         self._standing = BrokerLifecycle(
-            self._context, parts.failed_directories, self._agenda, effects, trace
+            context, parts.failed_directories, parts.agenda, self._effects, trace
         )
-        self.observed = (self._context, sessions, self._standing)  # what `BrokerReport` reads
+        self.observed = (context, sessions, self._standing)  # what `BrokerReport` reads
 
     @classmethod
     def open(
@@ -166,29 +127,19 @@ class Broker:
         registers. `allow` decides about access in place of the settings. `read` reads the document of an URL,
         in jobs. Blocks. Raises StorageError, DirectoryRefused or SettingsError.
         """
-        authorization = Authorization.of(settings.access, allow)
         parts = open_parts(
             settings,
             disk,
             transactions=cls.transactions,
-            authorization=authorization,
+            authorization=Authorization.of(settings.access, allow),
             entropy=entropy,
             trace=trace,
             now=now,
+            certificates_refusal=certificates_refusal or any_certificates,
         )
         if receive_buffer is None:
             receive_buffer = bytearray(RECEIVE_BUFFER_BYTES)
-        made = cls(
-            parts,
-            authorization=authorization,
-            receive_buffer=receive_buffer,
-            work_clock=work_clock,
-            read=read,
-            trace=trace,
-        )
-        if certificates_refusal is not None:
-            made._context.certificates_refusal = certificates_refusal
-        return made
+        return cls(parts, receive_buffer=receive_buffer, work_clock=work_clock, read=read, trace=trace)
 
     # -- lifecycle
 
@@ -485,12 +436,47 @@ class Broker:
                 shards.published(delta, now)
             if delta.brokers_changed:
                 self._standing.brokers_changed(delta.after, now)
-            if self._replication is not None and (delta.brokers_changed or delta.configs_changed):
-                self._replication.published(delta, now)
+                if self._replication is not None:
+                    self._replication.published(delta, now)
         if self._controller_registration is not None and not self.is_stopping:
             self._controller_registration.published(now)
         for then, reply in quorum.take_committed():
             then(reply, now)
+
+
+def _authentication(parts: Parts, read: Callable[[str], bytes], trace: Trace) -> "Authentication | None":
+    """The SASL listeners of this node; None without SASL. Raises SettingsError."""
+    if not uses_sasl(parts.live.settings):
+        return None
+    from sparklog_server.broker.access.authentication import Authentication, background  # imports machines
+
+    return Authentication(
+        parts.live,
+        lambda: parts.quorum.image,
+        cluster_id=parts.cluster_id,
+        entropy=parts.entropy,
+        read=read,
+        run_in_background=background(parts.continuations),
+        trace=trace,
+    )
+
+
+def _audit_log(context: Context, trace: Trace) -> "AuditLog | None":
+    """The audit log; None without an authorizer."""
+    if context.authorization.audit is None:
+        return None
+    from sparklog_server.broker.access.audit_log import AuditLog
+
+    return AuditLog(context, context.authorization.audit, trace)
+
+
+def _replication(context: Context, trace: Trace) -> "Replication | None":
+    """The replication of this node's partitions; None on a node that is alone or no broker."""
+    if context.controllers is None or "broker" not in context.settings.process_roles:
+        return None
+    from sparklog_server.broker.cluster.replication import Replication
+
+    return Replication(context, trace)
 
 
 def _controller_registration(context: Context, parts: Parts) -> "ControllerRegistration | None":

@@ -2,7 +2,7 @@
 to a controller directly.
 """
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sparklog.model import Instant
 from sparklog.wire.api_keys import API_BY_KEY, API_VERSIONS, ENVELOPE, ON_CONTROLLERS
@@ -20,7 +20,7 @@ from sparklog.wire.messages.fetch import FetchRequest
 from sparklog.wire.messages.fetch_snapshot import FetchSnapshotRequest
 from sparklog.wire.messages.update_raft_voter import UpdateRaftVoterRequest
 from sparklog.wire.messages.vote import VoteRequest
-from sparklog_server.broker.context import Context, Handlers
+from sparklog_server.broker.context import Handlers
 from sparklog_server.broker.dispatch import SERVED
 from sparklog_server.broker.handlers.api_versions import versions_of
 from sparklog_server.broker.handlers.control import command_of_node
@@ -35,9 +35,12 @@ from sparklog_server.broker.handlers.raft import (
 from sparklog_server.broker.handlers.voters import update_raft_voter
 from sparklog_server.broker.session import Call, Parked
 
+if TYPE_CHECKING:
+    from sparklog_server.broker.ports import ConnectionPort
+
 
 def _api_versions(
-    context: Context, call: Call, request: ApiVersionsRequest, now: Instant
+    context: "ConnectionPort", call: Call, request: ApiVersionsRequest, now: Instant
 ) -> ApiVersionsResponse | Parked:
     return versions_of(NEWEST_OF_CONTROLLER, context, call, request, now)
 

@@ -35,9 +35,11 @@ class ReplySender:
     `hold_up` is called when a session begins to hold replies, and when it holds none any more.
     """
 
-    def __init__(self, bytes_max: int, mute: Callable[[Session], None]) -> None:
-        self.memory = ReplyMemory(bytes_max)
-        self.hold_up: Callable[[Session], None] = lambda _session: None
+    def __init__(
+        self, memory: ReplyMemory, mute: Callable[[Session], None], hold_up: Callable[[Session], None]
+    ) -> None:
+        self.memory = memory
+        self._hold_up = hold_up
         self._mute = mute
         self.yielding: list[Session] = []  # have had their share of this turn
         self.turn_bytes = 0  # of answers, since the start of the turn
@@ -86,7 +88,7 @@ class ReplySender:
         return replies
 
     def _changed(self, session: Session) -> None:
-        self.hold_up(session)
+        self._hold_up(session)
         if session.reply_bytes and not session.is_closing and self.memory.starves(session):
             self._await_reader(session)
 

@@ -13,6 +13,11 @@ from typing import Final
 from sparklog.model import Instant, Micros
 from sparklog_server.broker.session import Waiting
 
+OWN_DISK_WAIT_MS: Final = 30_000
+"""The minimum wait of a request that waits only for this broker's disk (Kafka's default request.timeout.ms).
+The timeout of a request bounds the wait for other replicas: in Kafka a partition with one replica
+completes with any timeout.
+"""
 _SWEPT_FROM: Final = 1024
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final
 
-from sparklog.effects import CHUNK_BYTES, Chunk, Disconnect, Effect, Reply, release, retain
+from sparklog.effects import CHUNK_BYTES, Chunk, Disconnect, Reply, release, retain
 from sparklog.errors import DecodeError
 from sparklog.model import Instant, Micros, SessionId, earlier
 from sparklog.wire.api_keys import API_VERSIONS
@@ -22,7 +22,7 @@ from sparklog_server.broker.access.client_quotas import ClientQuotas
 from sparklog_server.broker.context import Context, Handlers
 from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
 from sparklog_server.broker.handlers.api_versions import of_unsupported_version
-from sparklog_server.broker.memory import RequestMemory
+from sparklog_server.broker.memory import ReplyMemory, RequestMemory
 from sparklog_server.broker.metrics.observers import Observers
 from sparklog_server.broker.reply_sender import (
     ANSWER_BYTES_MIN,
@@ -32,7 +32,7 @@ from sparklog_server.broker.reply_sender import (
     TURN_NS,
     ReplySender,
 )
-from sparklog_server.broker.request_jobs import Finish
+from sparklog_server.broker.request_jobs import Finish, RequestJobs
 from sparklog_server.broker.requests import NotServed, read_request
 from sparklog_server.broker.session import (
     FLOWING,
@@ -42,7 +42,10 @@ from sparklog_server.broker.session import (
     Encoded,
     Parked,
     Session,
+    Wakeable,
 )
+from sparklog_server.broker.sliced_requests import SlicedRequests
+from sparklog_server.continuations import Continuations
 from sparklog_server.metadata.image import MetadataDelta
 from sparklog_server.replica.directory import Trace
 from sparklog_server.security import NotLoaded
@@ -50,53 +53,64 @@ from sparklog_server.security import NotLoaded
 if TYPE_CHECKING:
     from sparklog_server.broker.access.authentication import Authentication
 
-_NO_CONTROLLERS: Final[tuple[Handlers, Mapping[int, int]]] = ({}, {})
+Apis = tuple[Handlers, Mapping[int, int]]
+"""What a listener serves: the handlers, and the newest version of each API."""
+_NO_CONTROLLERS: Final[Apis] = ({}, {})
 
 
 class Sessions:
     """The sessions by their ids.
 
     Invariants: the answers of a session leave in the order of its requests; a muted session runs no request;
-    after `stop` no request runs.
+    after `stop` no request runs. Implements `context.SessionsPort`.
+
+    One class, because each of these reaches into the order and the memory of the sessions.
     """
 
     def __init__(
         self,
         live: DynamicBrokerConfig,
         quotas: ClientQuotas,
-        effects: list[Effect],
-        handlers: Handlers,
-        newest_served: Mapping[int, int],
+        observers: Observers,
+        continuations: Continuations,
+        apis: Apis,
+        woken: dict[Wakeable, None],
         *,
+        authentication: "Authentication | None",
         receive_buffer: bytearray,
         trace: Trace,
     ) -> None:
         connections = live.settings.connections
         self.is_stopping = False
-        self.authentication: Authentication | None = None  # of a node with SASL listeners
-        self.memory = RequestMemory(connections.queued_max_request_bytes)
-        self.replying = ReplySender(connections.sparklog_reply_memory_max, self._mute)
-        self.handlers = handlers
         self.deadline_us: Micros | None = None  # the next time for `tick`
         self.mute_changes: dict[SessionId, bool] = {}
-        self._newest_served = newest_served
-        self._of_controllers = _NO_CONTROLLERS  # until the first session of a controller listener
+        self.observers = observers
+        self._apis = apis
+        self._apis_of_controllers = _NO_CONTROLLERS  # until the first session of a controller listener
         self._live = live
         self._quotas = quotas
-        self._effects = effects
+        self._authentication = authentication
+        self._effects = continuations.effects
         self._trace = trace
         self._in_flight_max = connections.sparklog_session_in_flight_max
         self._receive_buffer = receive_buffer
         self._spare_buffers = spare_buffers()
         self._turn_ns = 0  # of requests, since the start of the turn
-        self.observers = Observers(live, quotas.work_ns, trace)
         self._by_id: dict[SessionId, Session] = {}
         self._resumable: list[Session] = []
-
-    @property
-    def receive_buffers(self) -> tuple[bytearray, ...]:
-        """The buffers that frames are received in, and that later frames reuse."""
-        return (self._receive_buffer, *self._spare_buffers)
+        self._paused: list[Session] = []
+        self.memory = RequestMemory(connections.queued_max_request_bytes)
+        replies = ReplyMemory(connections.sparklog_reply_memory_max)
+        self.slices = SlicedRequests(woken, self.memory, replies, quotas.work_ns, self.close)
+        self.replying = ReplySender(replies, self._mute, self.slices.unread)
+        self.jobs = RequestJobs(
+            continuations,
+            self.memory,
+            (receive_buffer, *self._spare_buffers),
+            finished=self._job_finished,
+            disconnect=self.close,
+            trace=trace,
+        )
 
     @property
     def queued(self) -> int:
@@ -133,10 +147,10 @@ class Sessions:
             groups=groups,
             is_controller=listener in settings.controller_listener_names,
         )
-        if session.is_controller and self._of_controllers is _NO_CONTROLLERS:
-            self._of_controllers = _apis_of_controllers()
-        if self.authentication is not None:
-            session.authentication = self.authentication.begin(listener)
+        if session.is_controller and self._apis_of_controllers is _NO_CONTROLLERS:
+            self._apis_of_controllers = _import_controllers()
+        if self._authentication is not None:
+            session.authentication = self._authentication.begin(listener)
             if session.authentication is not None:
                 framer.frame_bytes_max = min(settings.sasl.server_receive_bytes_max, framer.frame_bytes_max)
 
@@ -230,7 +244,7 @@ class Sessions:
         """
         if delta.quotas_changed:
             self._quotas.published(delta.after.quotas)
-        if self.authentication is None or delta.after.carried is delta.before.carried:
+        if self._authentication is None or delta.after.carried is delta.before.carried:
             return
         from sparklog_server.metadata.delegation_tokens import token_of  # few nodes have users
 
@@ -249,6 +263,12 @@ class Sessions:
         self._trace("session-closed", peer=session.peer_address, listener=session.listener, reason=reason)
         self._effects.append(Disconnect(session.id, reason, is_at_once))
 
+    def pause(self, session: Session) -> None:
+        """Mute the session until the disk has caught up."""
+        if not session.is_paused:
+            session.is_paused = True
+            self._paused.append(session)
+
     def _mute(self, session: Session) -> None:
         session.is_muted = True
         self.mute_changes[session.id] = True
@@ -265,9 +285,7 @@ class Sessions:
             return
         quotas = self._quotas
         begun_ns = quotas.work_ns() if quotas.is_timed else 0
-        handlers, newest = (
-            (self.handlers, self._newest_served) if not session.is_controller else self._of_controllers
-        )
+        handlers, newest = self._apis if not session.is_controller else self._apis_of_controllers
         try:
             header, handler, request = read_request(frame, handlers, newest, self._live.settings)
         except UnsupportedVersion as unsupported:
@@ -291,7 +309,7 @@ class Sessions:
         try:
             answer: Any = handler(context, call, request, now)  # Any: then a Message or Parked
             if type(answer) is GeneratorType:  # `is_in_steps`, without a call for each request
-                answer = context.slices.begin(call, answer, now, frame_bytes=len(frame))
+                answer = self.slices.begin(call, answer, now, frame_bytes=len(frame))
         except NotLoaded:
             # The client tries again, on this broker or another. An authorization error would be final.
             self.close(session, "the access rules are not loaded yet")
@@ -387,7 +405,7 @@ class Sessions:
         elif answer is not None:
             self.answer(call, answer, now)
 
-    def job_finished(self, call: Call, finish: Finish, now: Instant) -> None:
+    def _job_finished(self, call: Call, finish: Finish, now: Instant) -> None:
         """Continue a request after its job, also if its session is closed, because a Produce without
         acknowledgement takes effect all the same.
         """
@@ -421,11 +439,11 @@ class Sessions:
             self._resumable.extend(self.replying.take_readable())
         elif self._resumable:
             self._resume(context, self._resumable.pop(), now)
-        elif context.paused and not context.partitions.is_congested:
-            self._resumable.extend(context.paused)
-            for session in context.paused:
+        elif self._paused and not context.partitions.is_congested:
+            self._resumable.extend(self._paused)
+            for session in self._paused:
                 session.is_paused = False
-            context.paused.clear()
+            self._paused.clear()
         else:
             self.replying.turn_bytes = self._turn_ns = 0
             if replies.is_short:
@@ -485,8 +503,8 @@ class Sessions:
             self.mute_changes[session.id] = False
 
 
-def _apis_of_controllers() -> tuple[Handlers, Mapping[int, int]]:
-    """The handlers of a listener of controllers, most of the modules of a start, and its APIs."""
+def _import_controllers() -> Apis:
+    """The APIs of a listener of controllers: their handlers are most of the modules of a start."""
     from sparklog_server.broker.dispatch_controller import CONTROLLER, NEWEST_OF_CONTROLLER
 
     return CONTROLLER, NEWEST_OF_CONTROLLER

@@ -89,7 +89,7 @@ COMMANDS: Final = {
     "partitions": Place(
         "partitions",
         "partitions",
-        "Elect the leaders of partitions.",
+        "Spread, move and show replicas, and elect the leaders of partitions.",
     ),
     "offsets": Place(
         "offsets",

@@ -1,4 +1,4 @@
-"""`sparklog partitions`: elections of leaders."""
+"""`sparklog partitions`: elections of leaders, and moves of replicas."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -10,6 +10,7 @@ from sparklog.errors import BrokerError, ErrorCode
 from sparklog.model import TopicPartition
 from sparklog_server.cli.admin import admin, partitions_named, topic_names
 from sparklog_server.cli.options import reaches_cluster
+from sparklog_server.cli.partitions_moves import balance, reassign, reassignments
 from sparklog_server.cli.printing import as_json, print_json, print_line, print_table, report
 
 if TYPE_CHECKING:
@@ -21,7 +22,12 @@ NAMES_MAX = 5
 
 @click.group()
 def partitions() -> None:
-    """Elect the leaders of partitions."""
+    """Spread, move and show replicas, and elect the leaders of partitions."""
+
+
+partitions.add_command(balance)
+partitions.add_command(reassign)
+partitions.add_command(reassignments)
 
 
 @partitions.command()

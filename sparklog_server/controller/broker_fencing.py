@@ -34,7 +34,11 @@ def broker_left(
     """The changes when a broker, or one of its directories, can no longer lead or be in sync."""
 
     def is_affected(partition: PartitionImage) -> bool:
-        return node_id in partition.isr and (
+        # A reassignment may have waited for a replica that is alive and not in sync.
+        is_awaited = node_id in partition.replicas and (
+            partition.adding_replicas or partition.removing_replicas
+        )
+        return bool(node_id in partition.isr or is_awaited) and (
             directory is None or partition.directory_of(node_id) == directory
         )
 

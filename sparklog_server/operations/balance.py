@@ -90,6 +90,42 @@ def planned(
     return found.moves()
 
 
+def resized(
+    nodes: Iterable[BalancedNode],
+    partitions: Iterable[PlacedPartition],
+    factors: Mapping[TopicPartition, int],
+    *,
+    is_balanced: bool = False,
+) -> list[PlannedMove]:
+    """The moves that give partitions as many replicas as `factors` has for them; if `is_balanced`, also those
+    that balance all partitions afterwards, each partition at most once.
+
+    A new replica goes to a rack without one of the partition if there is one, and there to the node with the
+    least load. Replicas on nodes that take none are removed first, then those that share a rack; never the
+    first of the replicas. A partition gets fewer where the nodes do not suffice.
+    """
+    found = _Plan([*nodes], [*partitions], TOLERANCE)
+    if found.able:
+        found.resize(factors)
+    if found.able and is_balanced:
+        found.spread_over_racks()
+        found.level()
+        found.spread_leaders()
+    return found.moves()
+
+
+def copying_s(moves: Iterable[PlannedMove], leaders: Mapping[TopicPartition, NodeId], rate: int) -> float:
+    """The seconds that the copies of these moves take at least, if each node sends and receives `rate` bytes
+    a second: those of the node that has the most to do.
+    """
+    sent, received = Counter[NodeId](), Counter[NodeId]()
+    for one in moves:
+        sent[leaders.get(one.at, one.before[0])] += one.bytes
+        for node in one.added:
+            received[node] += one.bytes // len(one.added)
+    return max((*sent.values(), *received.values()), default=0) / rate
+
+
 class _Plan:
     """The replicas of each partition as the plan has changed them so far."""
 
@@ -121,6 +157,34 @@ class _Plan:
                 added = len(set(after) - set(one.replicas))
                 found.append(PlannedMove(one.at, one.replicas, after, one.bytes * added))
         return found
+
+    # -- the replication factor
+
+    def resize(self, factors: Mapping[TopicPartition, int]) -> None:
+        """Add and remove replicas of the partitions that `factors` names."""
+        for index, one in enumerate(self._partitions):
+            factor = factors.get(one.at, len(one.replicas))
+            replicas = self._replicas[index]
+            while len(replicas) > factor:
+                used = Counter(self._racks.get(node) for node in replicas)
+                node = max(replicas[1:], key=lambda node: self._disposable(node, used))
+                replicas.remove(node)
+                self._bytes[node] -= one.bytes
+                self._counts[node] -= 1
+            while len(replicas) < factor:
+                racks = {self._racks.get(node) for node in replicas}
+                free = [node for node in self.able if node not in replicas]
+                if not free:
+                    break
+                to = min(free, key=lambda node: (self._racks.get(node) in racks, self._load(node), node))
+                replicas.append(to)
+                self._moved.add((index, to))
+                self._bytes[to] += one.bytes
+                self._counts[to] += 1
+
+    def _disposable(self, node: NodeId, used: Mapping[str | None, int]) -> tuple[bool, bool, float, NodeId]:
+        """The order in which replicas are removed, the last one first."""
+        return node not in self._is_able, used[self._racks.get(node)] > 1, self._load(node), node
 
     # -- racks
 

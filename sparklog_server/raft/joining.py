@@ -70,6 +70,10 @@ def refusal_in(response: Message) -> int | None:
     return None
 
 
-def is_removed(response: Message) -> bool:
-    """Whether the voter with the former directory of this node is gone, so that the node can be added."""
-    return isinstance(response, RemoveRaftVoterResponse) and response.error_code == ErrorCode.NONE
+def is_passing(response: Message) -> bool:
+    """Whether the node may ask again at once: the voter with its former directory is gone, or the leader was
+    busy with another change, or waited for this node to catch up.
+    """
+    if isinstance(response, (AddRaftVoterResponse, RemoveRaftVoterResponse, UpdateRaftVoterResponse)):
+        return response.error_code in (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT)
+    return False

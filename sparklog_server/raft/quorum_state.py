@@ -42,6 +42,8 @@ _REFUSED_SPREAD_US = 50_000
 _NOT_YET_US = 100_000
 _FIRST_CHANGE_US = 100_000
 """A follower asks for its first change of the voters after this time, and again after a fetch timeout."""
+_NEXT_CHANGE_US = 250_000
+"""Or so soon after the leader has told that it may: another change was under way, or the first is made."""
 ENDED = (Role.HALTED, Role.CLOSED)
 
 
@@ -405,12 +407,12 @@ class QuorumState:
 
     def change_answered(self, response: Message, now: Instant) -> None:
         """The leader answered what this node asked about the voters."""
-        from .joining import is_removed, refusal_in
+        from .joining import is_passing, refusal_in
 
         if (code := refusal_in(response)) is not None:
             self._trace("raft-change-refused", error=code_of(code).name, request=type(response).__name__)
-        if is_removed(response) and self.change_due_us is not None:
-            self.change_due_us = Micros(now.mono_us + _FIRST_CHANGE_US)
+        if is_passing(response) and self.change_due_us is not None:
+            self.change_due_us = Micros(now.mono_us + _NEXT_CHANGE_US)
 
     def deadline(self) -> Micros | None:
         """When `poll` is to be called, if nothing happens before."""

@@ -9,8 +9,6 @@ from functools import partial
 from random import Random
 from typing import Any, NamedTuple, Protocol, cast
 
-import msgspec
-
 from sparklog.effects import Effect
 from sparklog.errors import ErrorCode, code_of
 from sparklog.model import Instant, NodeId, Offset, Uuid
@@ -23,7 +21,6 @@ from sparklog.wire.messages.alter_partition_reassignments import (
 from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest
 from sparklog.wire.schema import Message
-from sparklog_server.config.layers import REASSIGNMENT_RATE
 from sparklog_server.config.topic_settings import TopicSettings
 from sparklog_server.controller.alter_partition import alter_partition
 from sparklog_server.controller.brokers import Brokers, fencing
@@ -31,9 +28,8 @@ from sparklog_server.controller.reassignments import alter_partition_reassignmen
 from sparklog_server.controller.sessions import Sessions
 from sparklog_server.metadata.entries import BrokerImage, PartitionImage
 from sparklog_server.metadata.features import ELR_VERSION, INITIAL
-from sparklog_server.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
+from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.metadata.records import (
-    ConfigRecord,
     FeatureLevelRecord,
     PartitionChangeRecord,
     PartitionRecord,
@@ -64,8 +60,6 @@ class Habits(NamedTuple):
     hasty: float  # a replica that just joined, or that the leader proposed to remove, is elected at once
     has_elr: bool
     reassign_us: int  # the mean time between reassignments, and cancels of them; 0 for never
-    throttles: tuple[ConfigRecord, ...] = ()  # of replication
-    is_throttle_kept: bool = False  # until the end, else until nothing fails any more
 
     @classmethod
     def drawn(cls, random: Random) -> "Habits":
@@ -81,33 +75,6 @@ class Habits(NamedTuple):
             has_elr=random.random() < 0.8,
             reassign_us=random.choice((0, 0, 300_000, 1_000_000)),
         )
-
-    def throttled(self, random: Random) -> "Habits":
-        """Some runs throttle the replicas outside the ISR, or those that the topic lists, on either side."""
-        if random.random() < 0.6:
-            return self
-        rate = random.choice((0, 30_000, 200_000))
-        if random.random() < 0.5:
-            least = str(max(rate, 1_000))
-            return self._replace(
-                throttles=(_setting(BROKER_RESOURCE, "", REASSIGNMENT_RATE, least),),
-                is_throttle_kept=rate > 0 and random.random() < 0.5,
-            )
-        sides = random.choice((("leader",), ("follower",), ("leader", "follower")))
-        listed = random.choice(("*", "0:1,0:2,1:3,2:4"))
-        records = [
-            record
-            for side in sides
-            for record in (
-                _setting(BROKER_RESOURCE, "", f"{side}.replication.throttled.rate", str(rate)),
-                _setting(TOPIC_RESOURCE, TOPIC, f"{side}.replication.throttled.replicas", listed),
-            )
-        ]
-        return self._replace(throttles=tuple(records), is_throttle_kept=rate > 0 and random.random() < 0.5)
-
-
-def _setting(resource_type: int, name: str, key: str, value: str) -> ConfigRecord:
-    return ConfigRecord(resource_type=resource_type, resource_name=name, name=key, value=value)
 
 
 class Replicas(Protocol):
@@ -155,15 +122,11 @@ class ModelController:
         self._nodes = nodes
         levels = INITIAL if self._habits.has_elr else {**INITIAL, ELR_VERSION: 0}
         self._commit([FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items()])
-        self._commit(self._habits.throttles)
-        self.reached["throttled"] += bool(self._habits.throttles)
         world.clock.after(_CHECK_US, self._check)
 
     def calm_down(self) -> None:
         """From now on nothing is lost, late or moved."""
         self._is_calm = True
-        if not self._habits.is_throttle_kept:
-            self._commit([msgspec.structs.replace(one, value=None) for one in self._habits.throttles])
 
     # -- requests
 
@@ -310,12 +273,26 @@ class ModelController:
                     raise Violation("leader", f"partition {number}: {one}")
                 if one.leader >= 0 and any(self.image.brokers[node].is_fenced for node in one.isr):
                     raise Violation("fenced-in-sync", f"partition {number}: {one}")
+            for number, one in enumerate(topic.partitions):
+                self._check_held_up(number, one)
             if (known := before.topics_by_id.get(topic.topic_id)) is not None:
                 for number, (was, now) in enumerate(zip(known.partitions, topic.partitions, strict=True)):
                     self._check_reassignment(number, was, now)
         for machine in self._world.machines.values():
             if machine.node in self._nodes:
                 self._publish(machine)
+
+    def _check_held_up(self, number: int, one: PartitionImage) -> None:
+        """A reassignment has ended once all new replicas are in sync, and all live ones of the target; one
+        that lowers the replication factor waits for dead ones too. Raises Violation.
+        """
+        if not one.adding_replicas and not one.removing_replicas:
+            return
+        target = [node for node in one.replicas if node not in one.removing_replicas]
+        alive = [node for node in target if self.image.brokers[node].is_active]
+        awaited = target if len(one.adding_replicas) < len(one.removing_replicas) else one.adding_replicas
+        if set(one.isr).intersection(target) and {*alive, *awaited} <= set(one.isr):
+            raise Violation("held-up", f"partition {number}: {one}")
 
     def _check_reassignment(self, number: int, before: PartitionImage, now: PartitionImage) -> None:
         """No replica is given up before every new one is in sync, and a completed reassignment leaves at

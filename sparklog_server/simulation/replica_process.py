@@ -17,9 +17,9 @@ from sparklog.wire.messages.produce import ProduceRequest
 from sparklog.wire.schema import Message
 from sparklog_server.agenda import Agenda
 from sparklog_server.broker.access.authorization import Operation, Resource
+from sparklog_server.broker.cluster.broker_lifecycle import BrokerEpoch
 from sparklog_server.broker.cluster.links import Address
 from sparklog_server.broker.cluster.replication import Replication
-from sparklog_server.broker.context import Context
 from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
 from sparklog_server.broker.handlers.delete_records import delete_records
 from sparklog_server.broker.handlers.offsets import list_offsets
@@ -41,6 +41,8 @@ from sparklog_server.continuations import Continuations
 from sparklog_server.log.directory.log_dir import LogDir
 from sparklog_server.metadata.entries import TopicImage
 from sparklog_server.metadata.image import MetadataImage, difference
+from sparklog_server.replica.replica_manager import ReplicaManager
+from sparklog_server.replica.sessions import ReplicaSessions
 from sparklog_server.simulation.post import Frames, Post, PostedLinks
 from sparklog_server.simulation.replica_controller import ModelController
 from sparklog_server.simulation.world import Machine
@@ -57,28 +59,31 @@ _HANDLERS: dict[type[Message], tuple[Callable[..., Answer | AnsweredInSteps], in
 _HEARTBEAT_US = 200_000
 
 
-class _Context(Context):
-    """The parts of the context that replicas use."""
+class _Context:
+    """The parts of `Context` that replicas and the handlers of this process use."""
 
     def __init__(
         self,
         process: "ReplicaProcess",
         live: DynamicBrokerConfig,
-        effects: list[Effect],
+        partitions: ReplicaManager,
         entropy: Callable[[int], bytes],
     ) -> None:
         self._process = process
         self.live = live
-        self.broker_epoch = -1
+        self.partitions = partitions
+        self.broker_epoch = BrokerEpoch()
         self.links = process.links
         self.suspects: dict[NodeId, Micros] = {}
-        self.paused: list[Session] = []
         self.woken: dict[Any, None] = {}
         self.timers = RequestTimers()
         self.disconnect = process.disconnect
-        self._entropy = entropy
-        self._replica_sessions = None
-        self.throttles = None
+        self.replica_sessions = ReplicaSessions(entropy)
+
+    @property
+    def settings(self) -> BrokerSettings:
+        """The current settings of this node."""
+        return self.live.settings
 
     @property
     def image(self) -> MetadataImage:
@@ -163,8 +168,7 @@ class ReplicaProcess:
             trace=self._trace,
         )
         self._live = live
-        self.context = _Context(self, live, self._effects, machine.random.randbytes)
-        self.context.partitions = self.partitions
+        self.context = _Context(self, live, self.partitions, machine.random.randbytes)
         self.replication = Replication(self.context, self._trace)
         incarnation_id = Uuid(machine.random.randbytes(16))
         request = registration(settings, [log_dir], self._cluster_id, incarnation_id=incarnation_id)
@@ -176,7 +180,7 @@ class ReplicaProcess:
     def _registered(self, reply: BrokerRegistrationResponse, now: Instant) -> None:
         if reply.error_code:
             return
-        self.context.broker_epoch = reply.broker_epoch
+        self.context.broker_epoch.value = reply.broker_epoch
         for directory in self.partitions.directories:
             directory.log_dir.registered(reply.broker_epoch)
         self._beat_us = now.mono_us
@@ -196,7 +200,7 @@ class ReplicaProcess:
             leaders = [(one, one.leader, len(one.purgatory.heap)) for one in led]
             follow(self._live, self.partitions, None, delta, now)
             self.partitions.led.clear()  # no coordinator loads anything
-            if delta.brokers_changed or delta.configs_changed:
+            if delta.brokers_changed:
                 self.replication.published(delta, now)
             for one, leader, parked in leaders:
                 if one.leader is not leader and leader is not None:
@@ -296,7 +300,7 @@ class ReplicaProcess:
         self.links.tick(now)
         if self._beat_us is not None and self._beat_us <= now.mono_us:
             self._beat_us = Micros(now.mono_us + _HEARTBEAT_US)
-            self.controller.beat(self.machine, self.context.broker_epoch, self.image.offset)
+            self.controller.beat(self.machine, self.context.broker_epoch.value, self.image.offset)
         self._agenda.has_syncs = self._agenda.has_deadlines = True
         return self._end_of_turn(now)
 

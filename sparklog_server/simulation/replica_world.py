@@ -140,7 +140,6 @@ class _Run:
         self.post = Post()
         habits = Habits.drawn(random)
         habits = habits._replace(has_elr=habits.has_elr or needs_elr)
-        habits = habits.throttled(random_for(scenario.seed, "throttles"))
         self.controller = ModelController(
             random_for(scenario.seed, "controller"),
             random_for(scenario.seed, "moves"),
@@ -210,7 +209,7 @@ class _Run:
         if not isinstance(process, ReplicaProcess):
             return
         replica, known = process.partitions.find(*at), self.controller.image.brokers[node]
-        if replica is None or process.context.broker_epoch != known.epoch:
+        if replica is None or process.context.broker_epoch.value != known.epoch:
             return
         if replica.log.log_end_offset < self.ledger.of(at).end:
             end = replica.log.log_end_offset

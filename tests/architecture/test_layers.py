@@ -370,6 +370,20 @@ def cycles(graph: dict[str, list[str]]) -> list[list[str]]:
     return found
 
 
+def test_handlers_take_the_port_of_their_family_and_not_the_whole_context() -> None:
+    """`envelope` runs the handler of the request inside, which may be of any family."""
+    rooms = tuple(
+        f"sparklog_server.broker.{one}." for one in ("handlers", "cluster", "coordinators", "opening")
+    )
+    users = {
+        name
+        for name, module in modules().items()
+        if name.startswith(rooms)
+        and any(imported.module == "sparklog_server.broker.context" for imported in imports_of(module))
+    }
+    assert users == {"sparklog_server.broker.handlers.envelope"}
+
+
 def test_a_cycle_is_found_where_there_is_one() -> None:
     assert cycles({"a": ["b"], "b": ["c"], "c": ["a"], "d": ["a"]}) == [["a", "b", "c", "a"]]
 

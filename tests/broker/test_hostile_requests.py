@@ -13,7 +13,7 @@ from sparklog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsR
 from sparklog.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from sparklog.wire.messages.produce import ProduceRequest
 from sparklog.wire.schema import Message
-from sparklog_server.broker.dispatch import SERVED
+from sparklog_server.broker.dispatch import HANDLERS, SERVED
 from tests.broker.world import World
 from tests.wire.arbitrary import arbitrary
 from tests.wire.hostile import mutations
@@ -102,10 +102,7 @@ def test_handlers_that_cannot_be_imported_cost_the_session_alone(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "sparklog_server.broker.handlers.cluster", None)
-    broker = world.node.running
-    sessions = broker._sessions
-    served = sessions.handlers.items()
-    sessions.handlers = {key: entry for key, entry in served if key != _DESCRIBE_CLUSTER}
+    monkeypatch.delitem(HANDLERS, _DESCRIBE_CLUSTER, raising=False)
     refused, other = world.node.connect(), world.node.connect()
     refused.send(DescribeClusterRequest(), 1, DescribeClusterResponse)
     world.settle()

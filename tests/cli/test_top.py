@@ -238,18 +238,21 @@ def test_a_cluster_that_goes_away_is_said_and_comes_back(tmp_path: Path) -> None
             terminal.close()
 
 
-def test_lines_of_json_go_on_while_a_cluster_is_away(node: HttpNode) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, "top", "--json", "--interval", "0.2", "-b", node.bootstrap_servers],
-        stdout=subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-    ) as child:
+def test_lines_of_json_go_on_while_a_cluster_is_away(tmp_path: Path) -> None:
+    broker = BrokerProcess("--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0")
+    host, port = broker.address()
+    command = (sys.executable, "-c", PROGRAM, "top", "--json", "--interval", "0.2", "-b", f"{host}:{port}")
+    path = os.pathsep.join(path for path in sys.path if path)
+    with (
+        broker,
+        subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": path}) as child,
+    ):
         assert child.stdout is not None
         first, second = (json.loads(child.stdout.readline()) for _ in range(2))
         assert first["records_in"] is None
         assert second["records_in"] is not None
-        node.process.child.kill()
-        node.process.child.wait()
+        broker.child.kill()
+        broker.child.wait()
         while "away" not in (line := json.loads(child.stdout.readline())):
             assert "topics" in line
         assert line["away"]

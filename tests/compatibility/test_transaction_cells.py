@@ -2,15 +2,26 @@
 has filled in.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 
+from sparklog.errors import ErrorCode
+from sparklog.model import Instant
 from sparklog.wire.schema import Message
+from sparklog_server.agenda import Agenda
 from sparklog_server.broker.broker import Broker
-from sparklog_server.broker.coordinators.marker_channels import marker_writer
-from sparklog_server.broker.coordinators.transaction_coordinator_service import nobody_writes
+from sparklog_server.broker.coordinators.transaction_coordinator_service import (
+    MarkersDone,
+    Resolver,
+    TransactionCoordinator,
+    WriteMarkers,
+)
+from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
+from sparklog_server.continuations import Continuations
+from sparklog_server.coordinator.txn.events import MarkersDue
+from sparklog_server.replica.directory import Trace
 from tests.broker.coordinators.participants import SETTINGS
 from tests.broker.world import World
 from tests.compatibility.transaction_cells import (
@@ -28,12 +39,43 @@ from tests.compatibility.transaction_cells import (
 from tests.compatibility.transaction_kafka import kafka_speaker, measured
 
 
+class HoldingCoordinator(TransactionCoordinator):
+    """A transaction coordinator whose markers fail while `is_held`, as of a partition without a leader."""
+
+    is_held = False
+
+    def __init__(
+        self,
+        live: DynamicBrokerConfig,
+        continuations: Continuations,
+        agenda: Agenda,
+        resolver: Resolver,
+        write: WriteMarkers,
+        *,
+        entropy: Callable[[int], bytes],
+        trace: Trace,
+    ) -> None:
+        def write_unless_held(due: MarkersDue, epoch: int, done: MarkersDone, now: Instant) -> None:
+            if self.is_held:
+                done(dict.fromkeys(due.partitions, ErrorCode.NOT_LEADER_OR_FOLLOWER), now)
+            else:
+                write(due, epoch, done, now)
+
+        super().__init__(
+            live, continuations, agenda, resolver, write_unless_held, entropy=entropy, trace=trace
+        )
+
+
 class HoldingBroker(Broker):
     """A broker whose markers may be held."""
 
+    transactions = HoldingCoordinator
+
     def hold(self, *, is_held: bool) -> None:
-        """Have markers fail from now on, as where their partition has no leader, or write them again."""
-        self._context.transactions.write = nobody_writes if is_held else marker_writer(self._context)
+        """Have markers fail from now on, or write them again."""
+        coordinator = self._context.transactions
+        assert isinstance(coordinator, HoldingCoordinator)
+        coordinator.is_held = is_held
 
 
 class OurSpeaker:

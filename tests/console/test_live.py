@@ -42,15 +42,17 @@ def events(lines: Iterator[str]) -> Iterator[tuple[str, str]]:
             name, data = "", []
 
 
-def test_records_arrive_as_rows_with_counts(browser: Browser, producer: Producer) -> None:
-    with browser.client.stream("GET", f"/topics/{TOPIC}/tail") as response:
+def test_records_arrive_as_rows_with_counts(browser: Browser, admin: Admin, producer: Producer) -> None:
+    topic = "arriving"
+    admin.create_topics({topic: 2})
+    with browser.client.stream("GET", f"/topics/{topic}/tail") as response:
         assert response.headers["content-type"].startswith("text/event-stream")
         told = events(response.iter_lines())
         assert next(told)[0] == "counts"
-        producer.send(TOPIC, b"<b0ld>\x1b two\nlines", b"k", partition=1).result()
+        producer.send(topic, b"<b0ld>\x1b two\nlines", b"k", partition=1).result()
         name, rows = next(told)
         assert name == "rows"
-        assert f"/topics/{TOPIC}/records/1/0" in rows
+        assert f"/topics/{topic}/records/1/0" in rows
         assert "&lt;b0ld&gt;\\x1b two\nlines" in rows
         name, counts = next(told)
         assert json.loads(counts) == {"seen": 1, "shown": 1, "skipped": 0, "at": "0:0,1:1"}

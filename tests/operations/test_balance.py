@@ -10,8 +10,10 @@ from sparklog_server.operations.balance import (
     BalancedNode,
     PlacedPartition,
     PlannedMove,
+    copying_s,
     loads_of,
     planned,
+    resized,
 )
 
 
@@ -102,3 +104,44 @@ def test_a_plan_keeps_factors_and_racks_and_moves_to_open_nodes_only(
         if not moves:
             break
     assert sum(move.bytes for move in moves) == 0
+
+
+def test_a_greater_factor_takes_the_emptiest_node_of_a_rack_that_has_none() -> None:
+    nodes = nodes_of(["a", "a", "b", "b"])
+    partitions = placed((0,), (3,), (1, 3))
+    moves = resized(nodes, partitions, {partitions[0].at: 3})
+    assert [(one.after, one.bytes) for one in moves] == [((0, 2, 1), 200)]
+
+
+def test_a_smaller_factor_gives_up_closed_nodes_and_shared_racks_and_keeps_the_leader() -> None:
+    nodes = nodes_of(["a", "a", "b", "c"], closed=[3])
+    (partition,) = placed((0, 1, 2, 3))
+    factors = {partition.at: 3}
+    assert resized(nodes, [partition], factors)[0].after == (0, 1, 2)
+    assert resized(nodes, [partition], {partition.at: 2})[0].after == (0, 2)
+    assert resized(nodes, [partition], {partition.at: 1})[0].after == (0,)
+
+
+def test_a_factor_ends_at_the_nodes_there_are() -> None:
+    (partition,) = placed((0,))
+    assert resized(nodes_of([None] * 3, closed=[2]), [partition], {partition.at: 3})[0].after == (0, 1)
+    assert resized(nodes_of([None], closed=[0]), [partition], {partition.at: 3}) == []
+
+
+def test_a_cluster_that_grows_from_one_node_gets_factor_and_balance_in_one_plan() -> None:
+    nodes = nodes_of([None] * 3)
+    partitions = placed(*[(0,)] * 12)
+    factors = {one.at: 2 for one in partitions[:6]}
+    moves = resized(nodes, partitions, factors, is_balanced=True)
+    after = moved(partitions, moves)
+    assert [len(one.replicas) for one in after] == [2] * 6 + [1] * 6
+    loads = loads_of(nodes, [(one.replicas, one.bytes) for one in after])
+    assert all(5 <= load.replicas <= 7 and 3 <= load.leaders <= 5 for load in loads.values())
+
+
+def test_the_time_of_a_plan_is_that_of_the_busiest_node() -> None:
+    partitions = placed((0,), (1,), (2,))
+    moves = [PlannedMove(one.at, one.replicas, (NodeId(3),), one.bytes) for one in partitions]
+    leaders = {one.at: one.replicas[0] for one in partitions}
+    assert copying_s(moves, leaders, rate=100) == 3.0
+    assert copying_s([], leaders, rate=100) == 0.0

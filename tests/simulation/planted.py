@@ -257,14 +257,14 @@ def always_commit(
 class MarkerLost(Broker):
     def start(self, now: Instant) -> list[Effect]:
         effects = super().start(now)
-        self._context.transactions.write = partial(lose_one, self._context.transactions.write)
+        self._context.transactions._write = partial(lose_one, self._context.transactions._write)
         return effects
 
 
 class MarkerWrong(Broker):
     def start(self, now: Instant) -> list[Effect]:
         effects = super().start(now)
-        self._context.transactions.write = partial(always_commit, self._context.transactions.write)
+        self._context.transactions._write = partial(always_commit, self._context.transactions._write)
         return effects
 
 

@@ -21,6 +21,7 @@ from sparklog.wire.messages.fetch import FetchPartition, PartitionData
 from sparklog_server.broker.cluster.replication import Replication
 from sparklog_server.broker.handlers import fetch, near_replica, offsets, replica_fetch
 from sparklog_server.controller import alter_partition, broker_fencing, brokers
+from sparklog_server.controller.elections import Reassignment
 from sparklog_server.coordinator.active_shard import ActiveShard
 from sparklog_server.coordinator.runtime import CoordinatorRuntime
 from sparklog_server.log.partition_log import OffsetOutOfRange, PartitionLog
@@ -473,6 +474,52 @@ def any_coordinator() -> Planted:
         original(self, producer_id, epoch, 1 << 30, is_bumped=is_bumped)
 
     with patch.object(ProducerState, "check_marker", check_marker):
+        yield
+
+
+@mutation("24 a completed reassignment leaves removed replicas in the ISR (KAFKA-9672)")
+def removed_stays_in_sync() -> Planted:
+    original = Reassignment.completed
+
+    def completed(self: Reassignment, isr: Any, *more: Any) -> Any:
+        after, _ = original(self, isr, *more)
+        return after, isr
+
+    with patch.object(Reassignment, "completed", completed):
+        yield
+
+
+@mutation("25 a reassignment waits for dead replicas that do not move (KAFKA-19975)")
+def waits_for_the_dead() -> Planted:
+    original = Reassignment.completed
+
+    def completed(self: Reassignment, isr: Any, *more: Any) -> Any:
+        return original(self, isr, *more) if set(self.target) <= set(isr) else (self, isr)
+
+    with patch.object(Reassignment, "completed", completed):
+        yield
+
+
+@mutation("51 a reassignment is complete before its new replicas are in sync")
+def completed_too_soon() -> Planted:
+    def completed(self: Reassignment, isr: Any, *_: Any) -> Any:
+        staying = tuple(node for node in isr if node not in self.removing)
+        after = Reassignment(self.target, directories=self.directories)
+        return (after, staying) if staying else (self, isr)
+
+    with patch.object(Reassignment, "completed", completed):
+        yield
+
+
+@mutation("52 the fetch of a replica that has left its node goes on into the closed log")
+def fetches_for_the_closed() -> Planted:
+    original = Partition.close
+
+    def close(self: Partition) -> None:
+        original(self)
+        self._noted.placed.pop(self, None)
+
+    with patch.object(Partition, "close", close):
         yield
 
 

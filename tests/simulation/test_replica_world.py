@@ -23,7 +23,6 @@ RARE = (
     "resigned-while-expanding",
     "resigned-while-shrinking",
     "resigned-with-parked-requests",
-    "throttled",
 )
 
 

@@ -9,13 +9,13 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sparklog import Admin
 from sparklog.client.admin.admin import NewTopic
+from tests.spark.jvm import jvm_options
 from tests.tools import spark_connector_jars
 
 NUMBERS = itertools.count(1)
@@ -36,10 +36,9 @@ def spark() -> Iterator[Any]:
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.streaming.stopTimeout": "20s",
-        "spark.jars": ",".join(
-            map(str, spark_connector_jars())
-        ),  # one session serves every test, so it has the settings of all of them
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={Path(__file__).parents[2] / 'examples' / 'log4j2.properties'}",  # noqa: E501
+        # One session serves every test, so it has the settings of all of them.
+        "spark.jars": ",".join(map(str, spark_connector_jars())),
+        "spark.driver.extraJavaOptions": jvm_options(),
     }
     builder = pyspark.SparkSession.builder.master("local[2]").appName("sparklog-tests")
     for key, value in settings.items():

@@ -79,6 +79,9 @@ class Admin:
     second request, as TOPIC_ALREADY_EXISTS for a topic that the first one created. Only a change on one named
     broker is sent once. A call for several items performs all that it can; if some fail it raises
     ItemsFailed, a BrokerError with `.errors` and `.results` by item.
+
+    One class, because its user looks for every API of a cluster at one object, as at Kafka's Admin; a method
+    only names the function of its family's file that does the work.
     """
 
     def __init__(self, **settings: Unpack[AdminOptions]) -> None:

@@ -45,6 +45,8 @@ T = TypeVar("T")
 class AsyncAdmin(AsyncClient):
     """An administration client for one event loop and any number of tasks. A cancelled call goes on in the
     background; the next one waits for its end.
+
+    One class, because `Admin` is one.
     """
 
     def __init__(self, **settings: Unpack[AdminOptions]) -> None:

@@ -10,17 +10,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from sparklog.model import Instant, Micros, earlier
-from sparklog_server.broker.context import Context
 
 if TYPE_CHECKING:
-    from sparklog_server.broker.access.audit_topic import AuditTopic
+    from sparklog_server.broker.access.audit_topic import AuditPort, AuditTopic
     from sparklog_server.security.audit import Audit
 
 
 class AuditLog:
     """Writes the lines of `Audit`."""
 
-    def __init__(self, context: Context, audit: "Audit", trace: Callable[..., None]) -> None:
+    def __init__(self, context: "AuditPort", audit: "Audit", trace: Callable[..., None]) -> None:
         self._audit = audit
         self._trace = trace
         self._topic: AuditTopic | None = None

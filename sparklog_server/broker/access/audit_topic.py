@@ -13,11 +13,11 @@ topic. The broker appends to its own partition without an access check; other no
 from collections import deque
 from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import Final
+from typing import Final, Protocol
 
 from sparklog.effects import Loss
 from sparklog.errors import ErrorCode, code_of
-from sparklog.model import Instant, Micros, Millis, Offset, earlier
+from sparklog.model import Instant, Micros, Millis, NodeId, Offset, earlier
 from sparklog.record.batch import build_batch
 from sparklog.wire.messages.create_topics import (
     CreatableTopic,
@@ -32,12 +32,15 @@ from sparklog.wire.messages.produce import (
     TopicProduceData,
 )
 from sparklog.wire.schema import Message
-from sparklog_server.broker.cluster.links import AUDIT
-from sparklog_server.broker.context import Context
+from sparklog_server.broker.cluster.links import AUDIT, Address, Links
+from sparklog_server.broker.ports import Informed
+from sparklog_server.broker.proposals import Proposing
+from sparklog_server.broker.session import Wakeable
 from sparklog_server.coordinator.placement import AUDIT_TOPIC
 from sparklog_server.log.producers.validate import RecordsRefused
 from sparklog_server.replica.leader import PartitionUnavailable
 from sparklog_server.replica.partition import Partition
+from sparklog_server.replica.replica_manager import ReplicaManager
 from sparklog_server.security.audit import EVENT
 
 QUEUED_BYTES_MAX: Final = 1 << 20
@@ -54,6 +57,16 @@ _BY_NAME: Final = 12
 _TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 
 
+class AuditPort(Informed, Proposing, Protocol):
+    """What the audit log uses of the broker."""
+
+    partitions: ReplicaManager
+    links: Links
+    woken: dict[Wakeable, None]
+
+    def address_of(self, node: NodeId, /) -> Address | None: ...
+
+
 class AuditTopic:
     """The lines on their way to the topic, and how many were lost.
 
@@ -61,7 +74,7 @@ class AuditTopic:
     committed; the queue has less than QUEUED_BYTES_MAX bytes before each line that it takes.
     """
 
-    def __init__(self, context: Context, trace: Callable[..., None]) -> None:
+    def __init__(self, context: AuditPort, trace: Callable[..., None]) -> None:
         self._context = context
         self._trace = trace
         self._lines: deque[tuple[bytes, Millis]] = deque()
@@ -253,7 +266,7 @@ class _Commit:
 
     call = None
 
-    def __init__(self, topic: AuditTopic, context: Context, partition: Partition, count: int) -> None:
+    def __init__(self, topic: AuditTopic, context: AuditPort, partition: Partition, count: int) -> None:
         self._topic = topic
         self._context = context
         self._partition = partition

@@ -31,7 +31,6 @@ from sparklog_server.security.sasl import ServerMachine
 from sparklog_server.security.scram import ScramCredential, Shape, shape_of
 
 if TYPE_CHECKING:
-    from sparklog_server.broker.opening.parts import Parts
     from sparklog_server.security.oauth import (
         KeyReads,
         Keys,
@@ -48,28 +47,19 @@ _MECHANISMS: Final = "sasl.enabled.mechanisms"
 _KEY_BYTES: Final = 32
 
 
-def begin(parts: "Parts", read: Callable[[str], bytes], trace: Callable[..., None]) -> "Authentication":
-    """The SASL listeners of this node, whose links log in from now on. Raises SettingsError."""
-    parts.links.logins = LinkLogins(parts.live, parts.entropy, trace)
-    return Authentication(
-        parts.live,
-        lambda: parts.quorum.image,
-        cluster_id=parts.cluster_id,
-        entropy=parts.entropy,
-        read=read,
-        run_in_background=partial(_run_in_background, parts.continuations),
-        trace=trace,
-    )
+def background(continuations: Continuations) -> "RunInBackground":
+    """Runs the jobs of OAuth providers in the background."""
 
+    def run(job: "Callable[[], Keys | str]", then: "KeysRead") -> None:
+        def finished(result: "Keys | str | StorageError", now: Instant) -> None:
+            assert not isinstance(result, StorageError), "the job returns its errors"
+            then(result, now)
 
-def _run_in_background(
-    continuations: Continuations, job: Callable[[], "Keys | str"], then: "KeysRead"
-) -> None:
-    def finished(result: "Keys | str | StorageError", now: Instant) -> None:
-        assert not isinstance(result, StorageError), "the job returns its errors"
-        then(result, now)
+        continuations.run(
+            job, finished, is_background=True, out_of_memory=lambda now: then("out of memory", now)
+        )
 
-    continuations.run(job, finished, is_background=True, out_of_memory=lambda now: then("out of memory", now))
+    return run
 
 
 class Authentication:

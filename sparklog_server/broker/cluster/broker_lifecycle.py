@@ -21,7 +21,7 @@ The controller of a node tells the cluster its listeners and features (KIP-919):
 from collections.abc import Callable
 from functools import partial
 from itertools import islice
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from sparklog.effects import Effect, Halt
 from sparklog.errors import ErrorCode, code_of
@@ -42,12 +42,19 @@ from sparklog.wire.messages.controller_registration import (
     Listener,
 )
 from sparklog_server.agenda import Agenda
-from sparklog_server.broker.context import Context
+from sparklog_server.broker.cluster.quorum import Quorum
+from sparklog_server.broker.dynamic_config import DynamicBrokerConfig
+from sparklog_server.broker.proposals import Proposing
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.metadata.entries import Assignment
 from sparklog_server.metadata.features import METADATA_VERSION, SUPPORTED, unsupported
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.replica.directory import Trace
+from sparklog_server.replica.replica_manager import ReplicaManager
+
+if TYPE_CHECKING:
+    from sparklog_server.broker.cluster.controller_link import ControllerLink
+    from sparklog_server.broker.coordinators.coordinator_shards import CoordinatorShards
 
 REPORTED_AT_ONCE_MAX: Final = 2_000
 """For how many replicas one request tells where they lie: a controller refuses a request that is too large
@@ -89,6 +96,33 @@ _DEPOSED: Final = (
 )
 
 
+class BrokerEpoch:
+    """The epoch of this broker's registration; -1 before it is registered. `BrokerLifecycle` sets it."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: int = -1) -> None:
+        self.value = value
+
+
+class LifecyclePort(Proposing, Protocol):
+    """What a registration uses of the broker; `controllers` is None on a node that decides itself."""
+
+    cluster_id: str
+    broker_epoch: BrokerEpoch
+    live: DynamicBrokerConfig
+    quorum: Quorum
+    controllers: "ControllerLink | None"
+    partitions: ReplicaManager
+    coordinators: "tuple[CoordinatorShards, CoordinatorShards]"
+
+    @property
+    def settings(self) -> BrokerSettings: ...
+
+    @property
+    def image(self) -> MetadataImage: ...
+
+
 class BrokerLifecycle:
     """Registers the broker, and tells of `failed`: the ids of directories that can no longer be used and
     are not yet told of.
@@ -97,7 +131,12 @@ class BrokerLifecycle:
     """
 
     def __init__(
-        self, context: Context, failed: list[Uuid], agenda: Agenda, effects: list[Effect], trace: Trace
+        self,
+        context: LifecyclePort,
+        failed: list[Uuid],
+        agenda: Agenda,
+        effects: list[Effect],
+        trace: Trace,
     ) -> None:
         self.is_ready = False
         self.deadline_us: Micros | None = None
@@ -141,7 +180,7 @@ class BrokerLifecycle:
     def recovered(self, now: Instant) -> None:
         """The logs are open: ask at once to be unfenced."""
         self.is_recovered = True
-        if self._context.broker_epoch >= 0:
+        if self._context.broker_epoch.value >= 0:
             self.beat(now)
 
     @property
@@ -158,7 +197,7 @@ class BrokerLifecycle:
             code = code_of(reply.error_code)
             if code is ErrorCode.NONE:
                 self._register_until_us = None
-                self._context.broker_epoch = reply.broker_epoch
+                self._context.broker_epoch.value = reply.broker_epoch
                 for directory in self._context.partitions.directories:
                     directory.log_dir.registered(reply.broker_epoch)
                 self.beat(now)
@@ -357,7 +396,7 @@ class BrokerLifecycle:
             topic.partitions.append(AssignReplicasToDirsRequestPartitionData(one.partition))
         return AssignReplicasToDirsRequest(
             broker_id=self._context.settings.node_id,
-            broker_epoch=self._context.broker_epoch,
+            broker_epoch=self._context.broker_epoch.value,
             directories=[
                 AssignReplicasToDirsRequestDirectoryData(one, list(topics.values()))
                 for one, topics in directories.items()
@@ -403,7 +442,7 @@ class BrokerLifecycle:
             ]
         return BrokerHeartbeatRequest(
             broker_id=self._context.settings.node_id,
-            broker_epoch=self._context.broker_epoch,
+            broker_epoch=self._context.broker_epoch.value,
             current_metadata_offset=self._context.image.offset,
             want_fence=not self.is_recovered or (not self._is_alone and self._is_stalled(now)),
             want_shut_down=self._left is not None,
@@ -419,7 +458,7 @@ _PAUSE_US_MAX: Final = 120_000_000
 class ControllerRegistration:
     """Invariant: at most one request waits for its answer."""
 
-    def __init__(self, context: Context, incarnation_id: Uuid) -> None:
+    def __init__(self, context: LifecyclePort, incarnation_id: Uuid) -> None:
         self.deadline_us: Micros | None = None
         """When `tick` is wanted."""
         self._context = context

@@ -18,8 +18,9 @@ import msgspec
 
 from sparklog.effects import Disconnect, Effect, LinkId, Loss, SendTo
 from sparklog.errors import BrokerError, ConnectionFailed, DecodeError, SparklogError
-from sparklog.model import Instant, Micros
+from sparklog.model import Instant, Micros, NodeId
 from sparklog.wire.schema import Message
+from sparklog_server.metadata.image import MetadataImage
 
 if TYPE_CHECKING:
     from sparklog.client.sasl.login import Login
@@ -61,6 +62,15 @@ class Logins(Protocol):
         """The login for a new link to a controller, or to another broker; None without SASL."""
 
 
+def address_in(image: MetadataImage, node: NodeId, listener: str) -> Address | None:
+    """The listener of that name of a broker that is not fenced."""
+    broker = image.brokers.get(node)
+    if broker is None or broker.is_fenced:
+        return None
+    endpoint = broker.endpoint(listener)
+    return None if endpoint is None else (endpoint.host, endpoint.port)
+
+
 class LinkTraffic:
     """The traffic of the links of one purpose, in requests and bytes."""
 
@@ -94,8 +104,8 @@ class Links:
     within `ask`, unless the broker stops before; at most one link is open for an address and a purpose.
     """
 
-    def __init__(self, effects: list[Effect], client_id: str) -> None:
-        """`effects` are those of the broker's turn."""
+    def __init__(self, effects: list[Effect], client_id: str, logins: Logins | None = None) -> None:
+        """`effects` are those of the broker's turn; `logins` is None on a node without SASL."""
         self.deadline_us: Micros | None = None
         self.has_answers = False
         """Whether `deliver` has something to do."""
@@ -108,7 +118,7 @@ class Links:
         """By purpose."""
         self._buffers: ReceiveBuffers | None = None
         self._answers: list[tuple[Answered, Message | Loss]] = []
-        self.logins: Logins | None = None
+        self._logins = logins
 
     # -- requests of this broker
 
@@ -247,9 +257,9 @@ class Links:
         return link
 
     def _login_for(self, purpose: str) -> "Login | None":
-        if self.logins is None or purpose == PROBE:
+        if self._logins is None or purpose == PROBE:
             return None  # a probe asks only for ApiVersions
-        return self.logins.login(is_controller=purpose in TO_CONTROLLERS)
+        return self._logins.login(is_controller=purpose in TO_CONTROLLERS)
 
     def _send(self, link: _Link, now: Instant) -> None:
         """Send what there is room for in flight."""

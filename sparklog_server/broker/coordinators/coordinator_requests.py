@@ -4,7 +4,7 @@ requests without an answer.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -15,16 +15,50 @@ from sparklog.wire.messages.allocate_producer_ids import (
     AllocateProducerIdsResponse,
 )
 from sparklog.wire.schema import Message
-from sparklog_server.broker.context import Context
+from sparklog_server.broker.cluster.broker_lifecycle import BrokerEpoch
 from sparklog_server.broker.coordinators.coordinator_shards import CoordinatorShards
-from sparklog_server.broker.session import FLOWING, Call, InSteps, Parked, is_in_steps
-from sparklog_server.broker.sliced_requests import SLICE, RequestSlice
+from sparklog_server.broker.coordinators.transaction_coordinator_service import TransactionCoordinator
+from sparklog_server.broker.proposals import Proposing
+from sparklog_server.broker.session import FLOWING, Call, InSteps, Parked, Wakeable, is_in_steps
+from sparklog_server.broker.sliced_requests import SLICE, RequestSlice, SlicedRequests
+from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.coordinator.command import Command
 from sparklog_server.coordinator.txn.events import MarkersDue, VerdictDue
+from sparklog_server.metadata.image import MetadataImage
+from sparklog_server.replica.replica_manager import ReplicaManager
 
 _PART_BYTES: Final = 512
 """The approximate memory of one part of a gathered answer."""
 _NONE: Final = ErrorCode.NONE  # read through the class it costs two calls
+
+
+class AskingGroups(Protocol):
+    """What requests to several shards use of the broker."""
+
+    groups: CoordinatorShards
+    slices: SlicedRequests
+
+
+class ProducerIdsPort(Proposing, Protocol):
+    """What requests for producer ids use of the broker."""
+
+    transactions: TransactionCoordinator
+    broker_epoch: BrokerEpoch
+    woken: dict[Wakeable, None]
+
+    @property
+    def settings(self) -> BrokerSettings: ...
+
+
+class SettlingPort(ProducerIdsPort, Protocol):
+    """What the end of a turn uses of the broker."""
+
+    partitions: ReplicaManager
+    coordinators: tuple[CoordinatorShards, CoordinatorShards]
+
+    @property
+    def image(self) -> MetadataImage: ...
+
 
 Refusal = Callable[[ErrorCode], Message]
 """Makes the response for an error code."""
@@ -163,7 +197,7 @@ def command_of(call: Call, request: Message, proof: object = None) -> Command:
 
 
 def ask(
-    context: Context,
+    context: AskingGroups,
     call: Call,
     group_id: str,
     request: Message,
@@ -199,7 +233,7 @@ def ask_shard(
 
 
 def gather(
-    context: Context,
+    context: AskingGroups,
     call: Call,
     asked: list[tuple[int | None, Message, Refusal]],
     combine: Callable[[list[Message]], Message | InSteps[Message]],
@@ -249,7 +283,7 @@ def gather_at_once(
     return answer
 
 
-def settle(context: Context, now: Instant) -> list[tuple[Call, Message]]:
+def settle(context: SettlingPort, now: Instant) -> list[tuple[Call, Message]]:
     """Start the shards of newly led partitions and append the records of this turn; returns the calls that
     can be answered, with their answers.
     """
@@ -284,18 +318,18 @@ def settle(context: Context, now: Instant) -> list[tuple[Call, Message]]:
     return given
 
 
-def ask_for_producer_ids(context: Context, now: Instant) -> None:
+def ask_for_producer_ids(context: ProducerIdsPort, now: Instant) -> None:
     """Request the next block of producer ids from the controller, unless a request is in flight."""
     ids = context.transactions.producer_ids
     if not ids.is_asked:
         ids.is_asked = True
         block = AllocateProducerIdsRequest(
-            broker_id=context.settings.node_id, broker_epoch=context.broker_epoch
+            broker_id=context.settings.node_id, broker_epoch=context.broker_epoch.value
         )
         context.propose(block, AllocateProducerIdsResponse, partial(_granted, context), now)
 
 
-def _granted(context: Context, reply: AllocateProducerIdsResponse, now: Instant) -> None:
+def _granted(context: ProducerIdsPort, reply: AllocateProducerIdsResponse, now: Instant) -> None:
     ids = context.transactions.producer_ids
     if reply.error_code == 0:
         ids.granted(reply.producer_id_start, reply.producer_id_len)

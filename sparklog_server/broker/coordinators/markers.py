@@ -14,13 +14,14 @@ from sparklog.errors import ErrorCode
 from sparklog.model import Instant, Offset, TopicPartition
 from sparklog.record.control import ControlType, Marker
 from sparklog.wire.schema import Message
-from sparklog_server.broker.context import Context
+from sparklog_server.broker.coordinators.coordinator_shards import CoordinatorShards
 from sparklog_server.broker.coordinators.txn_marker import Done, TxnMarker
 from sparklog_server.broker.session import Wakeable
 from sparklog_server.coordinator.placement import INTERNAL_TOPICS, OFFSETS_TOPIC
 from sparklog_server.log.producers.validate import RecordsRefused
 from sparklog_server.replica.leader import PartitionUnavailable
 from sparklog_server.replica.partition import Partition
+from sparklog_server.replica.replica_manager import ReplicaManager
 from sparklog_server.replica.transactional import append_marker
 
 _BUMPED_SINCE = 2
@@ -37,7 +38,14 @@ and tries again.
 class Markers:
     """Writes markers to the partitions that this node leads."""
 
-    def write(self, context: Context, marker: TxnMarker, done: Done, now: Instant) -> None:
+    def __init__(
+        self, partitions: ReplicaManager, groups: CoordinatorShards, woken: dict[Wakeable, None]
+    ) -> None:
+        self._partitions = partitions
+        self._groups = groups
+        self._woken = woken
+
+    def write(self, marker: TxnMarker, done: Done, now: Instant) -> None:
         """Append the marker to each of its partitions, and call `done` with the result of each.
 
         NONE: the marker is committed. NOT_LEADER_OR_FOLLOWER and other retriable codes: retry.
@@ -45,14 +53,14 @@ class Markers:
         transactions. INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED: a newer transaction or
         coordinator has written there.
         """
-        writing = _Writing(marker.partitions, done, context.woken)
+        writing = _Writing(marker.partitions, done, self._woken)
         for topic_partition in dict.fromkeys(marker.partitions):
-            partition = context.partitions.find(*topic_partition)
+            partition = self._partitions.find(*topic_partition)
             if partition is None:
-                writing.known(topic_partition, context.partitions.absence(*topic_partition), now)
+                writing.known(topic_partition, self._partitions.absence(*topic_partition), now)
             elif topic_partition.topic == OFFSETS_TOPIC:
-                share = _OffsetsShare(context, writing, topic_partition)
-                code = context.groups.runtime.end_transaction(
+                share = _OffsetsShare(writing, topic_partition)
+                code = self._groups.runtime.end_transaction(
                     topic_partition.partition,
                     _control(marker),
                     (marker.producer_id, marker.producer_epoch),
@@ -60,7 +68,7 @@ class Markers:
                     token=share,
                     now=now,
                 )
-                if context.groups.runtime.has_failed(topic_partition.partition):
+                if self._groups.runtime.has_failed(topic_partition.partition):
                     # The transaction is ended in the log, so that the producer goes on.
                     _append(writing, partition, marker, now)
                 elif code is not ErrorCode.NONE:
@@ -155,24 +163,23 @@ class _OffsetsShare:
     is committed.
     """
 
-    __slots__ = ("_code", "_context", "_topic_partition", "_writing")
+    __slots__ = ("_code", "_topic_partition", "_writing")
 
     call = None
 
-    def __init__(self, context: Context, writing: _Writing, topic_partition: TopicPartition) -> None:
-        self._context = context
+    def __init__(self, writing: _Writing, topic_partition: TopicPartition) -> None:
         self._writing = writing
         self._topic_partition = topic_partition
         self._code = ErrorCode.NONE
 
     def answered(self, reply: Message) -> None:
         """It is committed."""
-        self._context.woken[self] = None
+        self._writing.woken[self] = None
 
     def refused(self, code: ErrorCode) -> None:
         """The marker was not written, or its commit is uncertain."""
         self._code = ErrorCode.NOT_LEADER_OR_FOLLOWER if code in _NOT_READY else code
-        self._context.woken[self] = None
+        self._writing.woken[self] = None
 
     def woken(self, now: Instant) -> None:
         self._writing.known(self._topic_partition, self._code, now)

@@ -55,8 +55,8 @@ _JUDGED_AT_ONCE = 4
 
 MarkersDone = Callable[[Mapping[TopicPartition, ErrorCode], Instant], None]
 WriteMarkers = Callable[[MarkersDue, int, MarkersDone, Instant], None]
-"""The port to `markers.py`: writes the markers of a MarkersDue in the coordinator's epoch, and reports the
-results once.
+"""The port to `marker_channels.py`: writes the markers of a MarkersDue in the coordinator's epoch, and
+reports the results once.
 """
 
 
@@ -76,16 +76,10 @@ class Resolver(Protocol):
         transaction has been open for `transaction.max.timeout.ms`. It must not block."""
 
 
-def nobody_writes(due: MarkersDue, coordinator_epoch: int, done: MarkersDone, now: Instant) -> None:
-    """The port that writes markers before the broker has set it."""
-    done(dict.fromkeys(due.partitions, ErrorCode.NOT_LEADER_OR_FOLLOWER), now)
-
-
 class TransactionCoordinator:
     """The transaction coordinator; `due` has the markers whose writing has not begun.
 
-    `write` is the port that writes markers, which is set once, at the start; `resolver` the port that knows
-    the outcome of `sl.` ids.
+    `write` is the port that writes markers, `resolver` the port that knows the outcome of `sl.` ids.
     """
 
     @staticmethod
@@ -101,6 +95,7 @@ class TransactionCoordinator:
         continuations: Continuations,
         agenda: Agenda,
         resolver: Resolver,
+        write: WriteMarkers,
         *,
         entropy: Callable[[int], bytes],
         trace: Trace,
@@ -127,7 +122,7 @@ class TransactionCoordinator:
             topic, make_shard, continuations, agenda, node_id=settings.node_id, entropy=entropy, trace=trace
         )
         self.resolver = resolver
-        self.write: WriteMarkers = nobody_writes
+        self._write = write
         self.due: list[MarkersDue] = []
         self.wants_producer_ids = False
         self._writing: dict[str, tuple[int, int]] = {}
@@ -214,7 +209,7 @@ class TransactionCoordinator:
         while self._pieces and self._room > 0:
             piece, writing = self._pieces.popleft()
             self._room -= len(piece.partitions)
-            self.write(piece, writing.coordinator_epoch, writing.written, now)
+            self._write(piece, writing.coordinator_epoch, writing.written, now)
         self.has_more_due = bool(self._pieces or self._unjudged)
 
     def resume(self) -> None:

@@ -11,6 +11,7 @@ version 2 adds them by writing.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -22,8 +23,14 @@ from sparklog.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from sparklog.wire.schema import Message
-from sparklog_server.broker.context import Context
-from sparklog_server.broker.session import Call, Parked
+from sparklog_server.broker.coordinators.transaction_coordinator_service import TransactionCoordinator
+from sparklog_server.broker.request_jobs import RequestJobs
+from sparklog_server.broker.request_timers import RequestTimers
+from sparklog_server.broker.session import Call, Parked, Wakeable
+from sparklog_server.config.settings import BrokerSettings
+
+if TYPE_CHECKING:
+    from sparklog_server.broker.coordinators.transaction_peers import TransactionPeers
 
 Codes = Mapping[TopicPartition, ErrorCode]
 Finish = Callable[[Codes, Instant], Message | Parked]
@@ -43,6 +50,20 @@ class VerificationRequest(msgspec.Struct, frozen=True, kw_only=True):
     adds_partitions: bool
     knows_abortable: bool
     is_retried: bool
+
+
+class VerifyingPort(Protocol):
+    """What a verification uses of the broker."""
+
+    transactions: TransactionCoordinator
+    jobs: RequestJobs
+    timers: RequestTimers
+    woken: dict[Wakeable, None]
+
+    @property
+    def settings(self) -> BrokerSettings: ...
+
+    def transaction_peers(self) -> "TransactionPeers": ...
 
 
 class TransactionVerification:
@@ -66,7 +87,7 @@ class TransactionVerification:
 
     def __init__(
         self,
-        context: Context,
+        context: VerifyingPort,
         call: Call,
         asking: VerificationRequest,
         finish: Finish,

@@ -5,7 +5,7 @@ SECURITY_DISABLED, as in Kafka.
 from collections.abc import Iterable
 from functools import partial
 from itertools import islice
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from sparklog.effects import Steps
 from sparklog.errors import ErrorCode
@@ -21,12 +21,15 @@ from sparklog.wire.messages.describe_acls import (
 )
 from sparklog.wire.schema import Message
 from sparklog_server.broker.access.authorization import CLUSTER_NAME, Operation, Resource
-from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call, Encoded, Parked
 from sparklog_server.controller.refusals import refusal_of
 from sparklog_server.disk.door import StorageError
 from sparklog_server.metadata.acls import AclFilter, AclRule
 from sparklog_server.outcome import RECORDS_PER_REQUEST_MAX, TOO_MANY_RECORDS
+
+if TYPE_CHECKING:
+    from sparklog_server.broker.ports import AdministrationPort
+
 
 _STEP = 256
 """The number of rules that are filtered at a time; a table of more is filtered in a job."""
@@ -36,7 +39,7 @@ _Response = TypeVar("_Response", bound=Message)
 
 
 def describe_acls(
-    context: Context, call: Call, request: DescribeAclsRequest, now: Instant
+    context: "AdministrationPort", call: Call, request: DescribeAclsRequest, now: Instant
 ) -> DescribeAclsResponse | Parked:
     """List the rules that a filter selects, by resource."""
     if _has_unknown(
@@ -106,7 +109,7 @@ def _add(
 
 
 def create_acls(
-    context: Context, call: Call, request: CreateAclsRequest, now: Instant
+    context: "AdministrationPort", call: Call, request: CreateAclsRequest, now: Instant
 ) -> CreateAclsResponse | Parked:
     """Add rules."""
     for one in request.creations:
@@ -116,7 +119,7 @@ def create_acls(
 
 
 def delete_acls(
-    context: Context, call: Call, request: DeleteAclsRequest, now: Instant
+    context: "AdministrationPort", call: Call, request: DeleteAclsRequest, now: Instant
 ) -> DeleteAclsResponse | Parked:
     """Remove the rules that filters select."""
     for one in request.filters:
@@ -131,7 +134,7 @@ def delete_acls(
 
 
 def _change(
-    context: Context,
+    context: "AdministrationPort",
     call: Call,
     request: Message,
     response_type: type[_Response],
@@ -159,6 +162,6 @@ def _has_unknown(*numbers: int) -> bool:
     return _UNKNOWN in numbers
 
 
-def _undecodable(context: Context, call: Call) -> Parked:
+def _undecodable(context: "AdministrationPort", call: Call) -> Parked:
     context.disconnect(call.session, f"a request of API {call.api_key} with an unknown element")
     return Parked.SILENT

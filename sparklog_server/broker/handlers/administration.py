@@ -3,7 +3,7 @@ cluster.
 """
 
 from collections.abc import Iterable, Sized
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant
@@ -14,13 +14,15 @@ from sparklog.wire.messages.delete_topics import DeleteTopicsRequest
 from sparklog.wire.messages.elect_leaders import ElectLeadersRequest
 from sparklog.wire.schema import Message
 from sparklog_server.broker.access.authorization import CLUSTER_NAME, Operation, Resource
-from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.controller.refusals import refusal_of
 
+if TYPE_CHECKING:
+    from sparklog_server.broker.ports import Commanding, Disconnecting
+
 
 def propose_if_allowed(
-    context: Context, call: Call, command: Message, operation: Operation, now: Instant
+    context: "Commanding", call: Call, command: Message, operation: Operation, now: Instant
 ) -> Message | Parked:
     """Have the controller decide `command`, which requires this operation on the cluster; its reply is the
     response.
@@ -51,7 +53,7 @@ def refusal_of_late(command: Message) -> Message | None:
     return None
 
 
-def names_too_many(context: Context, call: Call, partitions: Iterable[Sized]) -> bool:
+def names_too_many(context: "Disconnecting", call: Call, partitions: Iterable[Sized]) -> bool:
     """Whether a request names more partitions than a cluster can have, given those of each topic; a topic
     without partitions counts as one. The session is closed then, because the response would be as long.
     """

@@ -4,7 +4,7 @@ on the rest.
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from sparklog.errors import ErrorCode, SettingsError
 from sparklog.model import Instant
@@ -19,7 +19,6 @@ from sparklog.wire.messages.incremental_alter_configs import (
 )
 from sparklog.wire.schema import Message
 from sparklog_server.broker.access.authorization import Operation
-from sparklog_server.broker.context import Context
 from sparklog_server.broker.handlers.broker_loggers import alter_loggers
 from sparklog_server.broker.handlers.configs import LISTED_TYPES, LOGGER_RESOURCE, check_allowed
 from sparklog_server.broker.session import AnsweredInSteps, Call, InSteps, Parked
@@ -31,13 +30,17 @@ from sparklog_server.disk.door import StorageError
 from sparklog_server.metadata.image import BROKER_RESOURCE
 from sparklog_server.outcome import RECORDS_PER_REQUEST_MAX, Refused
 
+if TYPE_CHECKING:
+    from sparklog_server.broker.ports import AdministrationPort
+
+
 Result = tuple[int, str | None]
 ReplyT = TypeVar("ReplyT", bound=Message)
 _DECIDED_TOGETHER = 64
 
 
 def incremental_alter_configs(
-    context: Context, call: Call, request: IncrementalAlterConfigsRequest, now: Instant
+    context: "AdministrationPort", call: Call, request: IncrementalAlterConfigsRequest, now: Instant
 ) -> AnsweredInSteps:
     """Change settings key by key; each resource has its own result."""
     resources: list[Alteration] = request.resources
@@ -58,7 +61,7 @@ def incremental_alter_configs(
 
 
 def alter_configs(
-    context: Context, call: Call, request: AlterConfigsRequest, now: Instant
+    context: "AdministrationPort", call: Call, request: AlterConfigsRequest, now: Instant
 ) -> AnsweredInSteps:
     """Replace all settings of resources; each resource has its own result."""
     resources: list[Replacement] = request.resources
@@ -87,7 +90,7 @@ class _Altering(Generic[ReplyT]):
 
     def __init__(
         self,
-        context: Context,
+        context: "AdministrationPort",
         call: Call,
         request: IncrementalAlterConfigsRequest | AlterConfigsRequest,
         refused: dict[int, Result],
@@ -109,7 +112,9 @@ class _Altering(Generic[ReplyT]):
         context = self._context
 
         def job() -> dict[int, str]:
-            reasons = {index: context.certificates_refusal(settings) for index, settings in changed.items()}
+            reasons = {
+                index: context.live.certificates_refusal(settings) for index, settings in changed.items()
+            }
             return {index: reason for index, reason in reasons.items() if reason is not None}
 
         def tried(reasons: dict[int, str] | StorageError, now: Instant) -> ReplyT | Parked:
@@ -162,7 +167,7 @@ class _Altering(Generic[ReplyT]):
         return self._response(_merged(self._refused, decided))
 
 
-def _settings_after(context: Context, resource: Alteration | Replacement) -> BrokerSettings:
+def _settings_after(context: "AdministrationPort", resource: Alteration | Replacement) -> BrokerSettings:
     """The settings of this broker after a change of its own or of the cluster's; raises Refused and
     SettingsError.
     """
@@ -179,7 +184,7 @@ def _settings_after(context: Context, resource: Alteration | Replacement) -> Bro
 
 
 def _refusals(
-    context: Context, call: Call, resources: Sequence[Alteration | Replacement]
+    context: "AdministrationPort", call: Call, resources: Sequence[Alteration | Replacement]
 ) -> InSteps[dict[int, Result]]:
     """The results, by index, of the resources that the broker refuses itself."""
     repeated = Counter((resource.resource_type, resource.resource_name) for resource in resources)
@@ -195,7 +200,7 @@ def _refusals(
     return refused
 
 
-def _check(context: Context, call: Call, resource: Alteration | Replacement) -> None:
+def _check(context: "AdministrationPort", call: Call, resource: Alteration | Replacement) -> None:
     resource_type, name = resource.resource_type, resource.resource_name
     if resource_type not in LISTED_TYPES:
         raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")

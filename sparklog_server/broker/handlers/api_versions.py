@@ -4,6 +4,7 @@ KIP-584).
 
 import re
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant
@@ -15,9 +16,12 @@ from sparklog.wire.messages.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
-from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import SOFTWARE_CHARS_MAX, Call, Parked
 from sparklog_server.metadata.features import KRAFT_VERSION, SUPPORTED
+
+if TYPE_CHECKING:
+    from sparklog_server.broker.ports import ConnectionPort
+
 
 _SOFTWARE_SINCE = 3
 _ZERO_MINIMUM_SINCE = 4  # earlier clients reject a supported feature whose minimum is 0 (KAFKA-17011)
@@ -30,7 +34,7 @@ that codecs work (KAFKA-18659).
 
 
 def api_versions(
-    context: Context, call: Call, request: ApiVersionsRequest, now: Instant
+    context: "ConnectionPort", call: Call, request: ApiVersionsRequest, now: Instant
 ) -> ApiVersionsResponse | Parked:
     """The version ranges of the APIs that a listener of clients serves; INVALID_REQUEST for a client whose
     software name or version is invalid.
@@ -39,13 +43,19 @@ def api_versions(
 
 
 def versions_of(
-    newest: Mapping[int, int], context: Context, call: Call, request: ApiVersionsRequest, now: Instant
+    newest: Mapping[int, int],
+    context: "ConnectionPort",
+    call: Call,
+    request: ApiVersionsRequest,
+    now: Instant,
 ) -> ApiVersionsResponse | Parked:
     """The response of a listener that serves the APIs of `newest`."""
     authentication = call.session.authentication
     if authentication is not None and authentication.may_continue:
+        from sparklog_server.broker.handlers.sasl import refuse  # only a node with SASL has it
+
         illegal = ApiVersionsResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
-        return context.refuse(call, illegal, authentication.unexpected(call.api_key), now)
+        return refuse(context, call, illegal, authentication.unexpected(call.api_key), now)
     names = (request.client_software_name, request.client_software_version)
     if call.version >= _SOFTWARE_SINCE:
         if not all(_SOFTWARE.fullmatch(name) for name in names):

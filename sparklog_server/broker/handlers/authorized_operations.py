@@ -1,10 +1,14 @@
 """The operations that a caller may perform, as Metadata and the Describe replies list them."""
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from sparklog_server.broker.access.authorization import CLUSTER_NAME, Operation, Resource
-from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call
+
+if TYPE_CHECKING:
+    from sparklog_server.broker.ports import Authorizing
+
 
 _OF_TOPICS = (
     Operation.READ,
@@ -27,12 +31,12 @@ _OF_CLUSTERS = (
 )
 
 
-def operations_on_topic(context: Context, call: Call, topic: str) -> int:
+def operations_on_topic(context: "Authorizing", call: Call, topic: str) -> int:
     """The operations that the caller may perform on a topic, as bits by Kafka's numbers (KIP-430)."""
     return _bits(operation for operation in _OF_TOPICS if context.may(call, operation, Resource.TOPIC, topic))
 
 
-def operations_on_cluster(context: Context, call: Call) -> int:
+def operations_on_cluster(context: "Authorizing", call: Call) -> int:
     """The operations that the caller may perform on the cluster, as bits by Kafka's numbers (KIP-430)."""
     return _bits(
         operation

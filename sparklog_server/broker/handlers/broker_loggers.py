@@ -1,20 +1,23 @@
 """IncrementalAlterConfigs of a broker's loggers (KIP-412): this node alone decides, and nothing is stored."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from sparklog.errors import ErrorCode
 from sparklog.wire.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource
 from sparklog_server.broker.access.authorization import Operation
-from sparklog_server.broker.context import Context
 from sparklog_server.broker.handlers.configs import check_allowed
 from sparklog_server.broker.session import Call
 from sparklog_server.controller.alterations import Operation as Change
 from sparklog_server.loggers import LOGGERS, ROOT, Level
 from sparklog_server.outcome import Refused
 
+if TYPE_CHECKING:
+    from sparklog_server.broker.ports import AdministrationPort
+
 
 def alter_loggers(
-    context: Context, call: Call, resource: AlterConfigsResource, *, is_trial: bool
+    context: "AdministrationPort", call: Call, resource: AlterConfigsResource, *, is_trial: bool
 ) -> tuple[int, str | None]:
     """The result of one resource: all its changes are made, or none."""
     # On a listener of controllers the caller is a node of the cluster, or an administrator of all of it.
@@ -32,7 +35,7 @@ def alter_loggers(
     return ErrorCode.NONE, None
 
 
-def _check_node(context: Context, name: str) -> None:
+def _check_node(context: "AdministrationPort", name: str) -> None:
     digits = name.removeprefix("-")
     if not digits.isascii() or not digits.isdigit() or len(digits) > 10:
         raise Refused(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")

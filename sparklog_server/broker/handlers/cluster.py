@@ -1,5 +1,7 @@
 """The cluster: its brokers and its features."""
 
+from typing import TYPE_CHECKING
+
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant
 from sparklog.wire.messages.describe_cluster import (
@@ -11,10 +13,13 @@ from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest
 from sparklog.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from sparklog.wire.schema import Message
 from sparklog_server.broker.access.authorization import CLUSTER_NAME, Operation, Resource
-from sparklog_server.broker.context import Context
 from sparklog_server.broker.handlers.administration import propose_if_allowed
 from sparklog_server.broker.handlers.authorized_operations import operations_on_cluster
 from sparklog_server.broker.session import Call, Parked
+
+if TYPE_CHECKING:
+    from sparklog_server.broker.ports import AdministrationPort, MetadataPort
+
 
 _FEATURES_MAX = 1_000
 _ENDPOINTS = {1: "BROKER", 2: "CONTROLLER"}
@@ -22,7 +27,7 @@ _BROKERS, _CONTROLLERS = _ENDPOINTS
 
 
 def describe_cluster(
-    context: Context, call: Call, request: DescribeClusterRequest, now: Instant
+    context: "MetadataPort", call: Call, request: DescribeClusterRequest, now: Instant
 ) -> DescribeClusterResponse:
     """The brokers of the cluster with the listener of the request (KIP-700); no authorization is required,
     as in Kafka. On a listener of controllers, the controllers (KIP-919), which requires ALTER on the cluster.
@@ -52,7 +57,9 @@ def describe_cluster(
     return response
 
 
-def _brokers(context: Context, request: DescribeClusterRequest, listener: str) -> list[DescribeClusterBroker]:
+def _brokers(
+    context: "MetadataPort", request: DescribeClusterRequest, listener: str
+) -> list[DescribeClusterBroker]:
     return [
         DescribeClusterBroker(
             broker_id=broker.node_id,
@@ -67,7 +74,7 @@ def _brokers(context: Context, request: DescribeClusterRequest, listener: str) -
     ]
 
 
-def _controllers(context: Context, listener: str) -> list[DescribeClusterBroker]:
+def _controllers(context: "MetadataPort", listener: str) -> list[DescribeClusterBroker]:
     return [
         DescribeClusterBroker(broker_id=controller.node_id, host=endpoint.host, port=endpoint.port)
         for controller in context.image.controllers.values()
@@ -77,7 +84,7 @@ def _controllers(context: Context, listener: str) -> list[DescribeClusterBroker]
 
 
 def update_features(
-    context: Context, call: Call, request: UpdateFeaturesRequest, now: Instant
+    context: "AdministrationPort", call: Call, request: UpdateFeaturesRequest, now: Instant
 ) -> Message | Parked:
     """Set the finalized levels of features (KIP-584)."""
     if (count := len(request.feature_updates)) > _FEATURES_MAX:
@@ -87,7 +94,7 @@ def update_features(
 
 
 def unregister_broker(
-    context: Context, call: Call, request: UnregisterBrokerRequest, now: Instant
+    context: "AdministrationPort", call: Call, request: UnregisterBrokerRequest, now: Instant
 ) -> Message | Parked:
     """Unregister a broker (KIP-631)."""
     return propose_if_allowed(context, call, request, Operation.ALTER, now)

@@ -3,6 +3,7 @@ KIP-1142).
 """
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, NodeId
@@ -20,7 +21,6 @@ from sparklog.wire.messages.list_config_resources import (
     ListConfigResourcesResponse,
 )
 from sparklog_server.broker.access.authorization import CLUSTER_NAME, Operation, Resource
-from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import AnsweredInSteps, Call
 from sparklog_server.config.describe import (
     ConfigRow,
@@ -38,6 +38,10 @@ from sparklog_server.metadata.entries import BrokerState
 from sparklog_server.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from sparklog_server.outcome import Refused
 
+if TYPE_CHECKING:
+    from sparklog_server.broker.ports import AdministrationPort
+
+
 LOGGER_RESOURCE, LOGGER_SOURCE = 8, 6
 LISTED_TYPES = (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE, LOGGER_RESOURCE, BROKER_RESOURCE, TOPIC_RESOURCE)
 """The resource types that ListConfigResources lists since version 1, in the order of its response; version 0
@@ -54,7 +58,7 @@ cluster.
 
 
 def describe_configs(
-    context: Context, call: Call, request: DescribeConfigsRequest, now: Instant
+    context: "AdministrationPort", call: Call, request: DescribeConfigsRequest, now: Instant
 ) -> AnsweredInSteps:
     """One result for each resource, in the order of the request; a repeated resource gets no second
     result.
@@ -86,7 +90,7 @@ def describe_configs(
 
 
 def list_config_resources(
-    context: Context, call: Call, request: ListConfigResourcesRequest, now: Instant
+    context: "AdministrationPort", call: Call, request: ListConfigResourcesRequest, now: Instant
 ) -> ListConfigResourcesResponse:
     """The names of the resources with settings; groups and subscriptions only with overrides."""
     if not context.allow(call, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, CLUSTER_NAME):
@@ -115,7 +119,9 @@ def list_config_resources(
     return ListConfigResourcesResponse(config_resources=resources)
 
 
-def check_allowed(context: Context, call: Call, operation: Operation, resource_type: int, name: str) -> None:
+def check_allowed(
+    context: "AdministrationPort", call: Call, operation: Operation, resource_type: int, name: str
+) -> None:
     """Raise Refused unless the caller is authorized for a resource that has settings."""
     resource, code = REFUSED_BY_TYPE.get(
         resource_type, (Resource.CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -127,7 +133,7 @@ def check_allowed(context: Context, call: Call, operation: Operation, resource_t
 class _Description:
     """The results of one request. Resources without overrides share their rows, which are made once."""
 
-    def __init__(self, context: Context, request: DescribeConfigsRequest) -> None:
+    def __init__(self, context: "AdministrationPort", request: DescribeConfigsRequest) -> None:
         self._context = context
         self._request = request
         self._alike: dict[int, list[DescribeConfigsResourceResult]] = {}

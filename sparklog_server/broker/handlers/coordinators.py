@@ -5,6 +5,8 @@ request waits until that exists and, if this broker is the leader, until the sha
 cost every client its retry back-off.
 """
 
+from typing import TYPE_CHECKING, Protocol
+
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant
 from sparklog.wire.messages.create_topics import CreateTopicsResponse
@@ -15,9 +17,13 @@ from sparklog.wire.messages.find_coordinator import (
 )
 from sparklog.wire.schema import Message
 from sparklog_server.broker.access.authorization import Operation, Resource
-from sparklog_server.broker.context import Context
 from sparklog_server.broker.coordinators.coordinator_shards import CoordinatorShards
-from sparklog_server.broker.session import AnsweredInSteps, Call, Parked
+from sparklog_server.broker.proposals import Proposing
+from sparklog_server.broker.session import AnsweredInSteps, Call, Parked, Wakeable
+
+if TYPE_CHECKING:
+    from sparklog_server.broker.ports import MetadataPort
+
 
 _BATCHED_SINCE = 4
 _RESOURCES = (Resource.GROUP, Resource.TRANSACTIONAL_ID)
@@ -30,7 +36,7 @@ _WAIT_MS = 5_000
 
 
 def find_coordinator(
-    context: Context, call: Call, request: FindCoordinatorRequest, now: Instant
+    context: "MetadataPort", call: Call, request: FindCoordinatorRequest, now: Instant
 ) -> AnsweredInSteps:
     """One coordinator for each key; INVALID_REQUEST for unknown key types."""
     keys = request.coordinator_keys if call.version >= _BATCHED_SINCE else [request.key]
@@ -53,7 +59,13 @@ def find_coordinator(
     return (yield from _found(context, call, request))
 
 
-def make_topic(context: Context, shards: CoordinatorShards, now: Instant) -> None:
+class TopicMakingPort(Proposing, Protocol):
+    """What `make_topic` uses of the broker."""
+
+    woken: dict[Wakeable, None]
+
+
+def make_topic(context: TopicMakingPort, shards: CoordinatorShards, now: Instant) -> None:
     """Propose the creation of a coordinator's topic, unless it exists or is proposed already."""
     if not shards.partition_count and not shards.is_asked:
         shards.is_asked = True
@@ -72,7 +84,7 @@ class _ParkedSearch:
     __slots__ = ("_context", "_request", "_shards", "call")
 
     def __init__(
-        self, context: Context, call: Call, request: FindCoordinatorRequest, shards: CoordinatorShards
+        self, context: "MetadataPort", call: Call, request: FindCoordinatorRequest, shards: CoordinatorShards
     ) -> None:
         self.call = call
         self._shards = shards
@@ -90,7 +102,7 @@ class _ParkedSearch:
         self._shards.awaited.pop(self, None)
 
 
-def _found(context: Context, call: Call, request: FindCoordinatorRequest) -> AnsweredInSteps:
+def _found(context: "MetadataPort", call: Call, request: FindCoordinatorRequest) -> AnsweredInSteps:
     if call.version >= _BATCHED_SINCE:
         response = FindCoordinatorResponse(coordinators=[])
         for key in request.coordinator_keys:
@@ -107,7 +119,7 @@ def _found(context: Context, call: Call, request: FindCoordinatorRequest) -> Ans
     )
 
 
-def _find(context: Context, call: Call, key_type: int, key: str) -> Coordinator:
+def _find(context: "MetadataPort", call: Call, key_type: int, key: str) -> Coordinator:
     if not 0 <= key_type < len(_RESOURCES):
         return _refused(key, ErrorCode.INVALID_REQUEST, f"no coordinator for keys of type {key_type}")
     resource, shards = _RESOURCES[key_type], context.coordinators[key_type]

@@ -3,6 +3,8 @@
 No listener uses the credentials yet: they are kept in the metadata log, as in a Kafka without security.
 """
 
+from typing import TYPE_CHECKING
+
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant
 from sparklog.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
@@ -14,18 +16,21 @@ from sparklog.wire.messages.describe_user_scram_credentials import (
 )
 from sparklog.wire.schema import Message
 from sparklog_server.broker.access.authorization import CLUSTER_NAME, Operation, Resource
-from sparklog_server.broker.context import Context
 from sparklog_server.broker.handlers.administration import propose_if_allowed
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.metadata.records import UserScramCredentialRecord
 from sparklog_server.outcome import cut
+
+if TYPE_CHECKING:
+    from sparklog_server.broker.ports import AdministrationPort
+
 
 CREDENTIALS_PER_REQUEST_MAX = 2_000
 """The controller decides on them in one turn of 15 ms."""
 
 
 def alter_user_scram_credentials(
-    context: Context, call: Call, request: AlterUserScramCredentialsRequest, now: Instant
+    context: "AdministrationPort", call: Call, request: AlterUserScramCredentialsRequest, now: Instant
 ) -> Message | Parked:
     """Set and remove credentials; the session of a request for too many is closed."""
     count = len(request.deletions) + len(request.upsertions)
@@ -37,7 +42,7 @@ def alter_user_scram_credentials(
 
 
 def describe_user_scram_credentials(
-    context: Context, call: Call, request: DescribeUserScramCredentialsRequest, now: Instant
+    context: "AdministrationPort", call: Call, request: DescribeUserScramCredentialsRequest, now: Instant
 ) -> DescribeUserScramCredentialsResponse:
     """The mechanisms of each user; of all users if none is named."""
     if not context.allow(call, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME):

@@ -3,19 +3,22 @@ its metadata first.
 """
 
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sparklog.errors import ErrorCode
 from sparklog.model import LeaderEpoch, NodeId, TopicPartition
-from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call
 from sparklog_server.metadata.entries import NO_NODE, Endpoint
+
+if TYPE_CHECKING:
+    from sparklog_server.broker.ports import Informed
+
 
 WITH_LEADER: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 """The errors with which a response names the leader."""
 
 
-def leader_elsewhere(context: Context, topic: str, index: int) -> tuple[NodeId, LeaderEpoch] | None:
+def leader_elsewhere(context: "Informed", topic: str, index: int) -> tuple[NodeId, LeaderEpoch] | None:
     """The leader of a partition and its epoch, by the metadata; None if no other broker leads it."""
     placement = context.image.partition(TopicPartition(topic, index))
     if placement is None or placement.leader in (NO_NODE, context.settings.node_id):
@@ -24,7 +27,7 @@ def leader_elsewhere(context: Context, topic: str, index: int) -> tuple[NodeId, 
 
 
 def endpoints_of(
-    context: Context, call: Call, nodes: set[NodeId]
+    context: "Informed", call: Call, nodes: set[NodeId]
 ) -> Iterator[tuple[NodeId, Endpoint, str | None]]:
     """The id, the address and the rack of each node, at the listener of the caller."""
     for node in sorted(nodes):

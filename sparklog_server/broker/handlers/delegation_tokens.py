@@ -4,7 +4,7 @@ A session without a user, and one that a token has authenticated, may not reques
 """
 
 from collections.abc import Set
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant
@@ -29,13 +29,16 @@ from sparklog.wire.messages.renew_delegation_token import (
 from sparklog.wire.pieces import Pieces
 from sparklog.wire.schema import Message
 from sparklog_server.broker.access.authorization import Operation, Resource
-from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.broker.sliced_requests import SLICE, RequestSlice
 from sparklog_server.controller.tokens import owner_of, refusal_of_token
 from sparklog_server.metadata.delegation_tokens import is_owner_or_renewer, token_hmac, tokens_in
 from sparklog_server.metadata.records import DelegationTokenRecord
 from sparklog_server.security import ANONYMOUS
+
+if TYPE_CHECKING:
+    from sparklog_server.broker.ports import AdministrationPort
+
 
 OWNERS_MAX: Final = 1_000
 """The owners that one request may name."""
@@ -45,7 +48,7 @@ _REFUSED = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 
 
 def create_delegation_token(
-    context: Context, call: Call, request: CreateDelegationTokenRequest, now: Instant
+    context: "AdministrationPort", call: Call, request: CreateDelegationTokenRequest, now: Instant
 ) -> Message | Parked:
     """Create a token of the caller, or of another owner if the caller may create tokens for that user."""
     owner = owner_of(request, call.principal)
@@ -59,7 +62,7 @@ def create_delegation_token(
 
 
 def renew_delegation_token(
-    context: Context, call: Call, request: RenewDelegationTokenRequest, now: Instant
+    context: "AdministrationPort", call: Call, request: RenewDelegationTokenRequest, now: Instant
 ) -> Message | Parked:
     """Renew a token."""
     if not _may_request(call):
@@ -68,7 +71,7 @@ def renew_delegation_token(
 
 
 def expire_delegation_token(
-    context: Context, call: Call, request: ExpireDelegationTokenRequest, now: Instant
+    context: "AdministrationPort", call: Call, request: ExpireDelegationTokenRequest, now: Instant
 ) -> Message | Parked:
     """Change when a token expires."""
     if not _may_request(call):
@@ -77,7 +80,7 @@ def expire_delegation_token(
 
 
 def describe_delegation_token(
-    context: Context, call: Call, request: DescribeDelegationTokenRequest, now: Instant
+    context: "AdministrationPort", call: Call, request: DescribeDelegationTokenRequest, now: Instant
 ) -> Message | Parked:
     """List the tokens of these owners, or of all, that the caller may see. Many are looked through over
     several turns.
@@ -114,7 +117,7 @@ def describe_delegation_token(
 class _OfToken(NamedTuple):
     """One token of a response that is made in slices."""
 
-    context: Context
+    context: "AdministrationPort"
     call: Call
     token: DelegationTokenRecord
     owners: Set[str] | None
@@ -125,7 +128,11 @@ class _OfToken(NamedTuple):
 
 
 def _told(
-    context: Context, call: Call, token: DelegationTokenRecord, owners: Set[str] | None, secret: str
+    context: "AdministrationPort",
+    call: Call,
+    token: DelegationTokenRecord,
+    owners: Set[str] | None,
+    secret: str,
 ) -> DescribeDelegationTokenResponse:
     """The token, if it is of these owners and the caller may see it."""
     is_asked = owners is None or token.owner in owners or not owners.isdisjoint(token.renewers)
@@ -137,7 +144,7 @@ def _may_request(call: Call) -> bool:
     return call.principal != ANONYMOUS and not call.client.is_token_authenticated
 
 
-def _may_see(context: Context, call: Call, token: DelegationTokenRecord) -> bool:
+def _may_see(context: "AdministrationPort", call: Call, token: DelegationTokenRecord) -> bool:
     return (
         is_owner_or_renewer(token, call.principal)
         or context.may(call, Operation.DESCRIBE, Resource.DELEGATION_TOKEN, token.token_id)

@@ -8,6 +8,8 @@ An acks=1 Produce followed by DeleteRecords of its records succeeds, as in Kafka
 once they are synced.
 """
 
+from typing import TYPE_CHECKING
+
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, Offset
 from sparklog.wire.messages.delete_records import (
@@ -17,7 +19,7 @@ from sparklog.wire.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 from sparklog_server.broker.access.authorization import Operation, Resource
-from sparklog_server.broker.context import OWN_DISK_WAIT_MS, Context
+from sparklog_server.broker.request_timers import OWN_DISK_WAIT_MS
 from sparklog_server.broker.session import AnsweredInSteps, Call, Parked
 from sparklog_server.coordinator.placement import INTERNAL_TOPICS
 from sparklog_server.replica.leader import PartitionUnavailable
@@ -26,11 +28,15 @@ from sparklog_server.replica.purgatory import PurgatoryFull
 from sparklog_server.replica.retention import delete_records as raise_log_start
 from sparklog_server.replica.retention import deletion_end
 
+if TYPE_CHECKING:
+    from sparklog_server.broker.ports import PartitionPort
+
+
 _NO_LOW_WATERMARK = -1
 
 
 def delete_records(
-    context: Context, call: Call, request: DeleteRecordsRequest, now: Instant
+    context: "PartitionPort", call: Call, request: DeleteRecordsRequest, now: Instant
 ) -> AnsweredInSteps:
     """Advance every requested log start offset; errors are per partition."""
     response = DeleteRecordsResponse(topics=[])
@@ -60,7 +66,7 @@ def delete_records(
     return Parked.FLOWING
 
 
-def _partition_of(context: Context, call: Call, topic: str, index: int) -> Partition:
+def _partition_of(context: "PartitionPort", call: Call, topic: str, index: int) -> Partition:
     if not context.allow(call, Operation.DELETE, Resource.TOPIC, topic):
         raise PartitionUnavailable(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if topic in INTERNAL_TOPICS:
@@ -135,7 +141,7 @@ class _ParkedDeletion:
 
     __slots__ = ("call", "context", "is_whole", "remaining", "response")
 
-    def __init__(self, context: Context, call: Call, response: DeleteRecordsResponse) -> None:
+    def __init__(self, context: "PartitionPort", call: Call, response: DeleteRecordsResponse) -> None:
         self.context = context
         self.call = call
         self.response = response

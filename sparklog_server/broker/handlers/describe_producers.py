@@ -2,6 +2,7 @@
 
 from functools import partial
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from sparklog.effects import Steps
 from sparklog.errors import ErrorCode
@@ -15,7 +16,6 @@ from sparklog.wire.messages.describe_producers import (
     TopicResponse,
 )
 from sparklog_server.broker.access.authorization import Operation, Resource
-from sparklog_server.broker.context import Context
 from sparklog_server.broker.handlers.administration import names_too_many
 from sparklog_server.broker.session import AnsweredInSteps, Call, Encoded, Parked
 from sparklog_server.controller.topic_names import check_name
@@ -23,11 +23,15 @@ from sparklog_server.disk.door import StorageError
 from sparklog_server.log.producers.producer_state import MANY, NO_SEQUENCE, FrozenProducers, Producer
 from sparklog_server.outcome import Refused
 
+if TYPE_CHECKING:
+    from sparklog_server.broker.ports import PartitionPort
+
+
 _STEP = 256
 
 
 def describe_producers(
-    context: Context, call: Call, request: DescribeProducersRequest, now: Instant
+    context: "PartitionPort", call: Call, request: DescribeProducersRequest, now: Instant
 ) -> AnsweredInSteps:
     """The producers of each partition, by id; errors are per partition."""
     if names_too_many(context, call, (topic.partition_indexes for topic in request.topics)):
@@ -86,7 +90,7 @@ def _describe(
     return Encoded(response, chunks)
 
 
-def _refusal(context: Context, call: Call, topic: str) -> Refused | None:
+def _refusal(context: "PartitionPort", call: Call, topic: str) -> Refused | None:
     try:
         check_name(topic)
     except Refused as refusal:
@@ -105,7 +109,7 @@ def _without_message(code: ErrorCode) -> Refused:
 
 
 def _fill(
-    context: Context,
+    context: "PartitionPort",
     topic: str,
     index: int,
     part: PartitionResponse,

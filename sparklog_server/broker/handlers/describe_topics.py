@@ -1,5 +1,7 @@
 """DescribeTopicPartitions: topics in name order, page by page behind a cursor (KIP-966)."""
 
+from typing import TYPE_CHECKING
+
 from sparklog.errors import ErrorCode
 from sparklog.model import ZERO_UUID, Instant
 from sparklog.wire.messages.describe_topic_partitions import (
@@ -10,7 +12,6 @@ from sparklog.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 from sparklog_server.broker.access.authorization import Operation, Resource
-from sparklog_server.broker.context import Context
 from sparklog_server.broker.handlers.authorized_operations import operations_on_topic
 from sparklog_server.broker.session import AnsweredInSteps, Call
 from sparklog_server.controller.elections import has_replica_online
@@ -20,9 +21,12 @@ from sparklog_server.metadata.entries import PartitionImage
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.outcome import Refused
 
+if TYPE_CHECKING:
+    from sparklog_server.broker.ports import MetadataPort
+
 
 def describe_topic_partitions(
-    context: Context, call: Call, request: DescribeTopicPartitionsRequest, now: Instant
+    context: "MetadataPort", call: Call, request: DescribeTopicPartitionsRequest, now: Instant
 ) -> AnsweredInSteps:
     """The partitions from the cursor on, up to the limit; `next_cursor` is the start of the next page."""
     image, cursor = context.image, request.cursor
@@ -72,7 +76,7 @@ def _refused(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitions
 
 
 def _topic(
-    context: Context, call: Call, name: str, start: int, room: int
+    context: "MetadataPort", call: Call, name: str, start: int, room: int
 ) -> DescribeTopicPartitionsResponseTopic:
     """At most `room` partitions of a topic from `start` on, or the error of a topic that does not exist."""
     image = context.image

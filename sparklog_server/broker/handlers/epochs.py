@@ -2,6 +2,8 @@
 divergence (KIP-101, KIP-320).
 """
 
+from typing import TYPE_CHECKING
+
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, LeaderEpoch
 from sparklog.wire.messages.fetch import EpochEndOffset as DivergingEpoch
@@ -14,15 +16,17 @@ from sparklog.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from sparklog_server.broker.access.authorization import CLUSTER_NAME, Operation, Resource
-from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import AnsweredInSteps, Call
 from sparklog_server.log.partition_log import OffsetOutOfRange
 from sparklog_server.replica.leader import PartitionUnavailable
 from sparklog_server.replica.partition import Partition
 
+if TYPE_CHECKING:
+    from sparklog_server.broker.ports import PartitionPort
+
 
 def offset_for_leader_epoch(
-    context: Context, call: Call, request: OffsetForLeaderEpochRequest, now: Instant
+    context: "PartitionPort", call: Call, request: OffsetForLeaderEpochRequest, now: Instant
 ) -> AnsweredInSteps:
     """Answer every partition; -1 and -1 if the epoch is unknown. Brokers need no access to the topics."""
     is_broker = context.may(call, Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME)
@@ -39,7 +43,7 @@ def offset_for_leader_epoch(
 
 
 def _answer(
-    context: Context, topic: str, asked: OffsetForLeaderPartition, *, is_allowed: bool
+    context: "PartitionPort", topic: str, asked: OffsetForLeaderPartition, *, is_allowed: bool
 ) -> EpochEndOffset:
     part = EpochEndOffset(partition=asked.partition)
     if not is_allowed:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from operator import attrgetter
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -35,7 +35,6 @@ from sparklog.wire.messages.fetch import (
 )
 from sparklog.wire.schema import Message
 from sparklog_server.broker.access.authorization import CLUSTER_NAME, Operation, Resource
-from sparklog_server.broker.context import Context
 from sparklog_server.broker.handlers.current_leader import WITH_LEADER, endpoints_of, leader_elsewhere
 from sparklog_server.broker.handlers.epochs import divergence
 from sparklog_server.broker.handlers.near_replica import near_replica
@@ -49,6 +48,10 @@ from sparklog_server.replica.fetch_sessions import FULL_FETCH, NO_SESSION
 from sparklog_server.replica.leader import PartitionUnavailable, Role
 from sparklog_server.replica.partition import DEBUGGING, Partition, RoleOf, any_role_of
 from sparklog_server.replica.purgatory import PurgatoryFull
+
+if TYPE_CHECKING:
+    from sparklog_server.broker.ports import FetchPort
+
 
 # Reading an enum member through its class costs as much as two calls.
 _READ: Final = Operation.READ
@@ -67,7 +70,7 @@ the loop.
 _first_offset_of = attrgetter("first_offset")
 
 
-def fetch(context: Context, call: Call, request: FetchRequest, now: Instant) -> Answer:
+def fetch(context: "FetchPort", call: Call, request: FetchRequest, now: Instant) -> Answer:
     """Read committed records from each requested offset; wait for `min_bytes` of them, at most
     `max_wait_ms`.
     """
@@ -128,7 +131,7 @@ class _Fetch(msgspec.Struct, eq=False):
     `role_of` returns the role in which a partition may be read.
     """
 
-    context: Context
+    context: "FetchPort"
     call: Call
     request: FetchRequest
     session: BeginningSession | ResumedSession | None

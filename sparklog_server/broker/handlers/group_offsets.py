@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant
@@ -34,12 +34,15 @@ from sparklog.wire.messages.offset_fetch import (
 )
 from sparklog.wire.schema import Message
 from sparklog_server.broker.access.authorization import Operation, Resource
-from sparklog_server.broker.context import Context
 from sparklog_server.broker.coordinators.coordinator_requests import Refusal, ToShard, ask, gather
 from sparklog_server.broker.handlers.committed_topics import CommittedTopics
 from sparklog_server.broker.session import AnsweredInSteps, Call, InSteps, Parked
 from sparklog_server.broker.sliced_requests import SLICE
 from sparklog_server.coordinator.group.offsets import refused_commit
+
+if TYPE_CHECKING:
+    from sparklog_server.broker.ports import GroupPort
+
 
 # Access to an enum member takes as long as two calls, and commits are frequent.
 _NONE: Final = ErrorCode.NONE
@@ -56,7 +59,7 @@ _DELETED_TOGETHER = 4
 
 
 def offset_commit(
-    context: Context, call: Call, request: OffsetCommitRequest, now: Instant
+    context: "GroupPort", call: Call, request: OffsetCommitRequest, now: Instant
 ) -> AnsweredInSteps:
     """Store the committed offsets of a group; unknown and unauthorized topics are refused each by itself."""
     check = _name_topic if call.version >= _TOPIC_IDS_SINCE else _identify_topic
@@ -99,11 +102,11 @@ def _refused_topic(
     return OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=parts)
 
 
-def _refuse_group(context: Context, call: Call, topic: OffsetCommitRequestTopic) -> ErrorCode:
+def _refuse_group(context: "GroupPort", call: Call, topic: OffsetCommitRequestTopic) -> ErrorCode:
     return ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
-def _name_topic(context: Context, call: Call, topic: OffsetCommitRequestTopic) -> ErrorCode:
+def _name_topic(context: "GroupPort", call: Call, topic: OffsetCommitRequestTopic) -> ErrorCode:
     known = context.topic_of_id(topic.topic_id)
     if known is None:
         return ErrorCode.UNKNOWN_TOPIC_ID
@@ -111,7 +114,7 @@ def _name_topic(context: Context, call: Call, topic: OffsetCommitRequestTopic) -
     return _check_topic(context, call, known.name)
 
 
-def _identify_topic(context: Context, call: Call, topic: OffsetCommitRequestTopic) -> ErrorCode:
+def _identify_topic(context: "GroupPort", call: Call, topic: OffsetCommitRequestTopic) -> ErrorCode:
     """Add the topic id to each topic: offsets of a deleted topic do not apply to a new one of the same name
     (KIP-848's topic ids).
     """
@@ -121,13 +124,15 @@ def _identify_topic(context: Context, call: Call, topic: OffsetCommitRequestTopi
     return code
 
 
-def _check_topic(context: Context, call: Call, name: str) -> ErrorCode:
+def _check_topic(context: "GroupPort", call: Call, name: str) -> ErrorCode:
     if not context.allow(call, _READ, _TOPIC, name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return _NONE if name in context.quorum.image.topics_by_name else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def offset_fetch(context: Context, call: Call, request: OffsetFetchRequest, now: Instant) -> AnsweredInSteps:
+def offset_fetch(
+    context: "GroupPort", call: Call, request: OffsetFetchRequest, now: Instant
+) -> AnsweredInSteps:
     """The committed offsets of groups, each from its shard; versions before 8 request one group in a
     different form.
     """
@@ -203,7 +208,7 @@ def _refused_group(group: OffsetFetchRequestGroup, code: ErrorCode) -> OffsetFet
 
 
 def _leave_out(
-    context: Context, call: Call, group: OffsetFetchRequestGroup
+    context: "GroupPort", call: Call, group: OffsetFetchRequestGroup
 ) -> InSteps[list[tuple[int, OffsetFetchResponseTopics]]]:
     """Remove unauthorized topics from a group's request, name the others; returns (position, response) of the
     removed ones.
@@ -247,7 +252,7 @@ def _leave_out(
 
 
 def _complete(
-    context: Context,
+    context: "GroupPort",
     call: Call,
     group: OffsetFetchResponseGroup,
     left_out: list[tuple[int, OffsetFetchResponseTopics]],
@@ -319,7 +324,7 @@ def _single(
 
 
 def offset_delete(
-    context: Context, call: Call, request: OffsetDeleteRequest, now: Instant
+    context: "GroupPort", call: Call, request: OffsetDeleteRequest, now: Instant
 ) -> AnsweredInSteps:
     """Delete a group's committed offsets of topics to which it is not subscribed (KIP-496)."""
 
@@ -367,7 +372,7 @@ def offset_delete(
 
 
 def _delete_sliced(
-    context: Context,
+    context: "GroupPort",
     call: Call,
     group_id: str,
     topics: list[OffsetDeleteRequestTopic],

@@ -3,7 +3,7 @@ group.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant
@@ -34,7 +34,6 @@ from sparklog.wire.messages.sync_group import SyncGroupRequest, SyncGroupRespons
 from sparklog.wire.pieces import Pieces
 from sparklog.wire.schema import Message
 from sparklog_server.broker.access.authorization import CLUSTER_NAME, Operation, Resource
-from sparklog_server.broker.context import Context
 from sparklog_server.broker.coordinators.coordinator_requests import (
     Known,
     Refusal,
@@ -48,6 +47,10 @@ from sparklog_server.broker.session import Answer, AnsweredInSteps, Call, Parked
 from sparklog_server.broker.sliced_requests import SLICE
 from sparklog_server.coordinator.group.shard_listing import Filters, GroupIds, ListedGroups
 from sparklog_server.outcome import Refused
+
+if TYPE_CHECKING:
+    from sparklog_server.broker.ports import GroupPort
+
 
 # Access to an enum member takes as long as two calls, and heartbeats are frequent.
 _READ: Final = Operation.READ
@@ -67,7 +70,7 @@ _GROUP_OPERATIONS = (
 _UNKNOWN_OPERATIONS = -2147483648
 
 
-def join_group(context: Context, call: Call, request: JoinGroupRequest, now: Instant) -> Message | Parked:
+def join_group(context: "GroupPort", call: Call, request: JoinGroupRequest, now: Instant) -> Message | Parked:
     """JoinGroup: the response leaves when the rebalance ends (KIP-62, KIP-345, KIP-394)."""
 
     def named(reply: Message) -> Message:
@@ -83,14 +86,14 @@ def join_group(context: Context, call: Call, request: JoinGroupRequest, now: Ins
     return _ask(context, call, request.group_id, request, refusal, now, named)
 
 
-def sync_group(context: Context, call: Call, request: SyncGroupRequest, now: Instant) -> Message | Parked:
+def sync_group(context: "GroupPort", call: Call, request: SyncGroupRequest, now: Instant) -> Message | Parked:
     """SyncGroup: the response leaves when the leader has sent the assignment."""
     return _ask(
         context, call, request.group_id, request, lambda code: SyncGroupResponse(error_code=code), now
     )
 
 
-def heartbeat(context: Context, call: Call, request: HeartbeatRequest, now: Instant) -> Message | Parked:
+def heartbeat(context: "GroupPort", call: Call, request: HeartbeatRequest, now: Instant) -> Message | Parked:
     """Heartbeat: extends the member's session and reports a rebalance."""
     return _ask(context, call, request.group_id, request, _refused_heartbeat, now)
 
@@ -99,7 +102,9 @@ def _refused_heartbeat(code: ErrorCode) -> Message:
     return HeartbeatResponse(error_code=code)
 
 
-def leave_group(context: Context, call: Call, request: LeaveGroupRequest, now: Instant) -> Message | Parked:
+def leave_group(
+    context: "GroupPort", call: Call, request: LeaveGroupRequest, now: Instant
+) -> Message | Parked:
     """LeaveGroup: members leave before their sessions expire."""
     return _ask(
         context, call, request.group_id, request, lambda code: LeaveGroupResponse(error_code=code), now
@@ -107,7 +112,7 @@ def leave_group(context: Context, call: Call, request: LeaveGroupRequest, now: I
 
 
 def consumer_group_heartbeat(
-    context: Context, call: Call, request: ConsumerGroupHeartbeatRequest, now: Instant
+    context: "GroupPort", call: Call, request: ConsumerGroupHeartbeatRequest, now: Instant
 ) -> Answer | AnsweredInSteps:
     """ConsumerGroupHeartbeat: joins, reports and leaves in a KIP-848 group."""
 
@@ -123,7 +128,7 @@ def consumer_group_heartbeat(
 
 
 def _subscribe(
-    context: Context,
+    context: "GroupPort",
     call: Call,
     request: ConsumerGroupHeartbeatRequest,
     refusal: Refusal,
@@ -140,11 +145,11 @@ def _subscribe(
     def refused(reason: Refused) -> Message:
         return ConsumerGroupHeartbeatResponse(error_code=reason.code, error_message=reason.message)
 
-    return with_pattern(context, call, request.subscribed_topic_regex, go_on, refused, now)
+    return with_pattern(context.jobs, call, request.subscribed_topic_regex, go_on, refused, now)
 
 
 def _ask(
-    context: Context,
+    context: "GroupPort",
     call: Call,
     group_id: str,
     request: Message,
@@ -160,7 +165,7 @@ def _ask(
 
 
 def describe_groups(
-    context: Context, call: Call, request: DescribeGroupsRequest, now: Instant
+    context: "GroupPort", call: Call, request: DescribeGroupsRequest, now: Instant
 ) -> Message | Parked:
     """State and members of groups, each from its shard."""
 
@@ -183,7 +188,7 @@ def describe_groups(
 
 
 def consumer_group_describe(
-    context: Context, call: Call, request: ConsumerGroupDescribeRequest, now: Instant
+    context: "GroupPort", call: Call, request: ConsumerGroupDescribeRequest, now: Instant
 ) -> Message | Parked:
     """State and members of KIP-848 groups."""
 
@@ -210,7 +215,7 @@ def consumer_group_describe(
     return ask_of.asked(context, request.group_ids, ConsumerGroupDescribeResponse(), now)
 
 
-def _describable(context: Context, call: Call, group: DescribedConsumerGroup) -> DescribedConsumerGroup:
+def _describable(context: "GroupPort", call: Call, group: DescribedConsumerGroup) -> DescribedConsumerGroup:
     """The group, unless the caller is not authorized to describe a topic of its subscriptions or
     assignments.
     """
@@ -223,7 +228,7 @@ def _describable(context: Context, call: Call, group: DescribedConsumerGroup) ->
 
 
 def delete_groups(
-    context: Context, call: Call, request: DeleteGroupsRequest, now: Instant
+    context: "GroupPort", call: Call, request: DeleteGroupsRequest, now: Instant
 ) -> Message | Parked:
     """Delete groups without members, with their offsets."""
 
@@ -243,7 +248,9 @@ def delete_groups(
     return ask_of.asked(context, request.groups_names, DeleteGroupsResponse(), now)
 
 
-def list_groups(context: Context, call: Call, request: ListGroupsRequest, now: Instant) -> Message | Parked:
+def list_groups(
+    context: "GroupPort", call: Call, request: ListGroupsRequest, now: Instant
+) -> Message | Parked:
     """Every group that the caller may see: the shards return their group ids first, then, slice by slice, the
     listings.
     """
@@ -307,7 +314,9 @@ class _Each(NamedTuple):
     refusal_for: Callable[[str], Refusal]
     combine: Callable[[list[Message]], Message]
 
-    def asked(self, context: Context, group_ids: list[str], head: Message, now: Instant) -> Message | Parked:
+    def asked(
+        self, context: "GroupPort", group_ids: list[str], head: Message, now: Instant
+    ) -> Message | Parked:
         """Send the requests; a response about many groups combines the `head` with the result of each
         slice.
         """
@@ -325,7 +334,7 @@ class _Each(NamedTuple):
         asked = [(one.shard, one.request, one.refusal) for one in asks_now if isinstance(one, ToShard)]
         return gather(context, call, asked, lambda parts: combine([*refused, *parts]), now)
 
-    def _ask(self, context: Context, group_id: str) -> ToShard | Known:
+    def _ask(self, context: "GroupPort", group_id: str) -> ToShard | Known:
         refusal = self.refusal_for(group_id)
         if not context.allow(self.call, self.operation, Resource.GROUP, group_id):
             return Known(refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED))
@@ -341,7 +350,7 @@ def _once_each(group_ids: list[str]) -> Iterator[str]:
             yield group_id
 
 
-def _operations(context: Context, call: Call, group_id: str, *, is_wanted: bool) -> int:
+def _operations(context: "GroupPort", call: Call, group_id: str, *, is_wanted: bool) -> int:
     """The operations on the group that the caller is authorized for, as bits by their numbers (KIP-430)."""
     if not is_wanted:
         return _UNKNOWN_OPERATIONS

@@ -3,6 +3,7 @@ directories (KIP-113, KIP-827).
 """
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, TopicPartition
@@ -21,12 +22,15 @@ from sparklog.wire.messages.describe_log_dirs import (
 )
 from sparklog.wire.schema import Message
 from sparklog_server.broker.access.authorization import CLUSTER_NAME, Operation, Resource
-from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import AnsweredInSteps, Call, Parked
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.directory.log_dir import LogDir
 from sparklog_server.log.directory.names import future_name
 from sparklog_server.replica.directory import ReplicaDirectory
+
+if TYPE_CHECKING:
+    from sparklog_server.broker.ports import PartitionPort
+
 
 _NAME_MAX = 255
 _Room = tuple[int, int] | None
@@ -34,7 +38,7 @@ _Room = tuple[int, int] | None
 
 
 def describe_log_dirs(
-    context: Context, call: Call, request: DescribeLogDirsRequest, now: Instant
+    context: "PartitionPort", call: Call, request: DescribeLogDirsRequest, now: Instant
 ) -> DescribeLogDirsResponse | Parked:
     """Sizes of the requested logs, by directory; null topics mean all. A job queries the file systems."""
     if not context.allow(call, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME):
@@ -75,7 +79,7 @@ _Copies = Mapping[ReplicaDirectory, list[tuple[TopicPartition, int, int]]]
 """(partition, bytes, offset lag) of the copies of moves, by target directory."""
 
 
-def _copies(context: Context) -> _Copies:
+def _copies(context: "PartitionPort") -> _Copies:
     copies: dict[ReplicaDirectory, list[tuple[TopicPartition, int, int]]] = {}
     for directory, partition, size, lag in context.partitions.moving.copies():
         copies.setdefault(directory, []).append((partition.topic_partition, size, lag))
@@ -118,7 +122,7 @@ def _described(
 
 
 def alter_replica_log_dirs(
-    context: Context, call: Call, request: AlterReplicaLogDirsRequest, now: Instant
+    context: "PartitionPort", call: Call, request: AlterReplicaLogDirsRequest, now: Instant
 ) -> AnsweredInSteps:
     """Move replicas to other directories of this broker, each by itself; the last entry for a replica counts.
     Jobs copy the files.
@@ -146,7 +150,7 @@ def alter_replica_log_dirs(
     return AlterReplicaLogDirsResponse(results=list(results.values()))
 
 
-def _move(context: Context, topic_partition: TopicPartition, path: str, now: Instant) -> ErrorCode:
+def _move(context: "PartitionPort", topic_partition: TopicPartition, path: str, now: Instant) -> ErrorCode:
     partitions = context.partitions
     if len(future_name(topic_partition, bytes(16))) > _NAME_MAX:
         return ErrorCode.INVALID_TOPIC_EXCEPTION

@@ -8,7 +8,7 @@ open in the partition too. See docs/decisions/0013.
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, TopicPartition
@@ -22,11 +22,14 @@ from sparklog.wire.messages.write_txn_markers import (
 )
 from sparklog.wire.schema import Message
 from sparklog_server.broker.access.authorization import CLUSTER_NAME, Operation, Resource
-from sparklog_server.broker.context import Context
 from sparklog_server.broker.coordinators.markers import Markers
 from sparklog_server.broker.coordinators.txn_marker import Outcomes, TxnMarker
 from sparklog_server.broker.session import AnsweredInSteps, Call, Parked
 from sparklog_server.coordinator.placement import OFFSETS_TOPIC
+
+if TYPE_CHECKING:
+    from sparklog_server.broker.ports import TransactionPort
+
 
 _WRITTEN_TOGETHER: Final = 16
 """The number of partitions that get their marker in one step."""
@@ -34,7 +37,7 @@ _WAIT_MS = 30_000  # Kafka's default request.timeout.ms, after which the sender 
 
 
 def write_txn_markers(
-    context: Context, call: Call, request: WriteTxnMarkersRequest, now: Instant
+    context: "TransactionPort", call: Call, request: WriteTxnMarkersRequest, now: Instant
 ) -> AnsweredInSteps:
     """Write each marker to its partitions; the response leaves when all appended markers are committed.
     Errors are per partition.
@@ -46,7 +49,7 @@ def write_txn_markers(
         refusal = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return (yield from _response(request, [{}] * len(request.markers), otherwise=refusal))
     waiting = _Writing(context, call, request)
-    markers = Markers()
+    markers = Markers(context.partitions, context.groups, context.woken)
     owned: frozenset[int] | None = frozenset()
     owned_at: Instant | None = None
     for index, asked in enumerate(request.markers):
@@ -67,12 +70,12 @@ def write_txn_markers(
             few.append(topic_partition)
             if len(few) == _WRITTEN_TOGETHER:
                 waiting.begun()
-                markers.write(context, _marker(asked, few), written, now)
+                markers.write(_marker(asked, few), written, now)
                 few = []
                 now = yield
         if few:
             waiting.begun()
-            markers.write(context, _marker(asked, few), written, now)
+            markers.write(_marker(asked, few), written, now)
         now = yield
     if waiting.is_done:
         return (yield from waiting.response())
@@ -98,7 +101,7 @@ def _marker(asked: WritableTxnMarker, partitions: list[TopicPartition]) -> TxnMa
 
 
 def _refusal_of_offsets(
-    context: Context, offsets: TopicPartition, producer_id: int, owned: frozenset[int] | None
+    context: "TransactionPort", offsets: TopicPartition, producer_id: int, owned: frozenset[int] | None
 ) -> ErrorCode:
     """The error of an offsets partition that accepts no marker from this sender, or NONE; `owned` are the
     producers with an open transaction.
@@ -124,7 +127,7 @@ class _Writing:
 
     __slots__ = ("_context", "_missing", "_outcomes", "_request", "call")
 
-    def __init__(self, context: Context, call: Call, request: WriteTxnMarkersRequest) -> None:
+    def __init__(self, context: "TransactionPort", call: Call, request: WriteTxnMarkersRequest) -> None:
         self.call = call
         self._context = context
         self._request = request

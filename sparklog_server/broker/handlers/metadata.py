@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Set
 from functools import partial
-from typing import NamedTuple, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar, cast
 
 from sparklog.errors import ErrorCode
 from sparklog.model import ZERO_UUID, Instant, NodeId, Uuid
@@ -18,7 +18,6 @@ from sparklog.wire.messages.metadata import (
 from sparklog.wire.pieces import Pieces
 from sparklog.wire.schema import Message
 from sparklog_server.broker.access.authorization import CLUSTER_NAME, Operation, Resource
-from sparklog_server.broker.context import Context
 from sparklog_server.broker.handlers.authorized_operations import operations_on_cluster, operations_on_topic
 from sparklog_server.broker.handlers.coordinators import make_topic
 from sparklog_server.broker.session import Call, Parked
@@ -28,6 +27,10 @@ from sparklog_server.coordinator.placement import INTERNAL_TOPICS
 from sparklog_server.metadata.entries import PartitionImage, TopicImage
 from sparklog_server.outcome import Refused
 from sparklog_server.replica.replica_manager import has_room
+
+if TYPE_CHECKING:
+    from sparklog_server.broker.ports import MetadataPort
+
 
 _AUTO_CREATED_MAX = 100
 """The number of missing topics that one request creates; a client that still misses some sends another."""
@@ -41,7 +44,7 @@ _Wanted: TypeAlias = MetadataRequestTopic | TopicImage
 
 
 def metadata(
-    context: Context, call: Call, request: MetadataRequest, now: Instant
+    context: "MetadataPort", call: Call, request: MetadataRequest, now: Instant
 ) -> MetadataResponse | Parked:
     """Brokers and topics; a missing topic is created if client and broker allow it, and is unknown until it
     exists.
@@ -66,7 +69,9 @@ def metadata(
     return told.finished(response)
 
 
-def _head(context: Context, call: Call, request: MetadataRequest, suspected: Set[NodeId]) -> MetadataResponse:
+def _head(
+    context: "MetadataPort", call: Call, request: MetadataRequest, suspected: Set[NodeId]
+) -> MetadataResponse:
     """The response without topics."""
     response = MetadataResponse(cluster_id=context.cluster_id, controller_id=context.settings.node_id)
     response.brokers = [
@@ -91,7 +96,7 @@ class _Told:
 
     def __init__(
         self,
-        context: Context,
+        context: "MetadataPort",
         call: Call,
         request: MetadataRequest,
         now: Instant,
@@ -232,7 +237,7 @@ def _is_topic_name(name: str) -> bool:
     return True
 
 
-def _without_offline(context: Context, told: MetadataResponseTopic) -> None:
+def _without_offline(context: "MetadataPort", told: MetadataResponseTopic) -> None:
     """Set no leader for an offline partition: the controller may not know yet that the disk of its log
     failed.
     """
@@ -270,7 +275,7 @@ def _topic(topic: TopicImage) -> MetadataResponseTopic:
     )
 
 
-def _create(context: Context, call: Call, names: list[str], now: Instant) -> None:
+def _create(context: "MetadataPort", call: Call, names: list[str], now: Instant) -> None:
     """Create missing topics: a coordinator's topic with the settings that the coordinator needs, any other
     with the cluster's defaults.
     """

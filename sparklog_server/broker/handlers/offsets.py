@@ -12,7 +12,7 @@ leader epoch. Replicas, and debugging readers at followers too, see the log up t
 from collections import Counter
 from collections.abc import Collection, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, Millis, NodeId, Offset, OffsetAndEpoch
@@ -24,7 +24,6 @@ from sparklog.wire.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from sparklog_server.broker.access.authorization import Operation, Resource
-from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Answer, AnsweredInSteps, Call, Parked
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.lookup.time_lookup import SEARCH_BYTES, Found, TimeSearch, run_all
@@ -32,6 +31,10 @@ from sparklog_server.log.producers.validate import RecordsRefused
 from sparklog_server.replica.leader import Following, LeaderReplica, PartitionUnavailable, Role
 from sparklog_server.replica.partition import DEBUGGING, Partition, any_role_of
 from sparklog_server.replica.purgatory import PurgatoryFull
+
+if TYPE_CHECKING:
+    from sparklog_server.broker.ports import PartitionPort
+
 
 LATEST = -1
 EARLIEST = -2
@@ -47,7 +50,9 @@ _SEARCHES_MAX = 3  # compaction and retention may change the files under a searc
 _WAIT_MS = 30_000  # Kafka's default request.timeout.ms: a client has given up by then
 
 
-def list_offsets(context: Context, call: Call, request: ListOffsetsRequest, now: Instant) -> AnsweredInSteps:
+def list_offsets(
+    context: "PartitionPort", call: Call, request: ListOffsetsRequest, now: Instant
+) -> AnsweredInSteps:
     """Answer every partition; `latest` and searches by time may wait for the high watermark."""
     response = ListOffsetsResponse(topics=[])
     waiting = _ParkedOffsets(
@@ -88,7 +93,9 @@ def list_offsets(context: Context, call: Call, request: ListOffsetsRequest, now:
     return Parked.MUTING
 
 
-def _search(context: Context, waiting: "_ParkedOffsets", searches: "list[_Search]", *, attempt: int) -> None:
+def _search(
+    context: "PartitionPort", waiting: "_ParkedOffsets", searches: "list[_Search]", *, attempt: int
+) -> None:
     """Search the logs in a job."""
     job = partial(run_all, tuple(search.search for search in searches))
     context.jobs.run_in_steps(
@@ -100,7 +107,7 @@ def _search(context: Context, waiting: "_ParkedOffsets", searches: "list[_Search
 
 
 def _searched(
-    context: Context,
+    context: "PartitionPort",
     waiting: "_ParkedOffsets",
     searches: "list[_Search]",
     attempt: int,
@@ -113,7 +120,7 @@ def _searched(
 
 
 def _filled_in(
-    context: Context,
+    context: "PartitionPort",
     waiting: "_ParkedOffsets",
     searches: "list[_Search]",
     attempt: int,
@@ -161,7 +168,7 @@ def _check_role(partition: Partition, role: Role) -> None:
 
 
 def _answer(
-    context: Context,
+    context: "PartitionPort",
     call: Call,
     topic: str,
     asked: ListOffsetsPartition,
@@ -299,7 +306,7 @@ class _ParkedOffsets:
 
     def __init__(
         self,
-        context: Context,
+        context: "PartitionPort",
         call: Call,
         response: ListOffsetsResponse,
         *,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from sparklog.errors import without_frames
 from sparklog.model import Instant
 from sparklog.wire.schema import Message
-from sparklog_server.broker.context import Context
+from sparklog_server.broker.request_jobs import RequestJobs
 from sparklog_server.broker.session import Answer, Call, Parked
 from sparklog_server.coordinator.group.subscriptions import PATTERN_CHARS_AT_ONCE, compiled
 from sparklog_server.disk.door import StorageError
@@ -13,7 +13,7 @@ from sparklog_server.outcome import Refused
 
 
 def with_pattern(
-    context: Context,
+    jobs: RequestJobs,
     call: Call,
     pattern: str | None,
     then: Callable[[Instant], Answer],
@@ -37,5 +37,5 @@ def with_pattern(
         assert not isinstance(reasons, StorageError), "the job reads no disk"
         return refusal(*reasons) if reasons else then(later)
 
-    context.jobs.run(call, job, finished)
+    jobs.run(call, job, finished)
     return Parked.MUTING

@@ -10,7 +10,7 @@ it (acks=all).
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -28,7 +28,6 @@ from sparklog.wire.messages.produce import (
     TopicProduceResponse,
 )
 from sparklog_server.broker.access.authorization import CLUSTER_NAME, Operation, Resource
-from sparklog_server.broker.context import OWN_DISK_WAIT_MS, Context
 from sparklog_server.broker.dynamic_config import INLINE_BYTES_MAX
 from sparklog_server.broker.handlers.current_leader import WITH_LEADER, endpoints_of, leader_elsewhere
 from sparklog_server.broker.handlers.produce_verified import (
@@ -37,6 +36,7 @@ from sparklog_server.broker.handlers.produce_verified import (
     refused_produce,
     verify,
 )
+from sparklog_server.broker.request_timers import OWN_DISK_WAIT_MS
 from sparklog_server.broker.session import Answer, AnsweredInSteps, Call, Parked
 from sparklog_server.coordinator.placement import AUDIT_TOPIC, INTERNAL_TOPICS
 from sparklog_server.disk.door import StorageError
@@ -44,6 +44,10 @@ from sparklog_server.log.producers.validate import Checked, NeedsJob, RecordsRef
 from sparklog_server.log.producers.validate_steps import ValidationMemory, check_all
 from sparklog_server.replica.leader import PartitionUnavailable
 from sparklog_server.replica.purgatory import PurgatoryFull
+
+if TYPE_CHECKING:
+    from sparklog_server.broker.ports import ProducePort
+
 
 _FEW: Final = 128
 """The number of partitions that are appended in one turn; a request with more is served in steps."""
@@ -77,7 +81,7 @@ class _Served(msgspec.Struct, eq=False):
     the answer. `must_check` says whether a target has a batch to check.
     """
 
-    context: Context
+    context: "ProducePort"
     call: Call
     acks: int
     timeout_ms: int
@@ -86,7 +90,7 @@ class _Served(msgspec.Struct, eq=False):
     must_check: bool = False
 
 
-def produce(context: Context, call: Call, request: ProduceRequest, now: Instant) -> Answer:
+def produce(context: "ProducePort", call: Call, request: ProduceRequest, now: Instant) -> Answer:
     """Append the batches; the log checks KIP-98 sequences. Errors are per partition."""
     if request.transactional_id is not None and not may_write_transactions(context, call, request):
         return refused_produce(context, call, request)
@@ -106,7 +110,7 @@ def produce(context: Context, call: Call, request: ProduceRequest, now: Instant)
     return _check(served, sent, now) if served.must_check else _append_all(served, sent, now)
 
 
-def _produce_many(context: Context, call: Call, request: ProduceRequest) -> AnsweredInSteps:
+def _produce_many(context: "ProducePort", call: Call, request: ProduceRequest) -> AnsweredInSteps:
     """Append the batches of many partitions in steps. They are copied first, because later frames are
     received where they are.
     """
@@ -176,7 +180,7 @@ def _find(
 
 
 def _topic_of(
-    context: Context, call: Call, topic: TopicProduceData, request: ProduceRequest
+    context: "ProducePort", call: Call, topic: TopicProduceData, request: ProduceRequest
 ) -> tuple[str, ErrorCode]:
     """The topic's name, and the error that forbids writing to it (or NONE)."""
     if request.acks not in _LEGAL_ACKS:
@@ -194,7 +198,7 @@ def _topic_of(
     return name, _NONE
 
 
-def _is_audit_of_node(context: Context, call: Call, name: str) -> bool:
+def _is_audit_of_node(context: "ProducePort", call: Call, name: str) -> bool:
     """Whether another node may send this, a batch of its audit log."""
     return name == AUDIT_TOPIC and context.may(call, Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME)
 
@@ -394,7 +398,9 @@ def _respond(served: _Served, shares: "list[_Share]", now: Instant) -> Answer:
     return _park(served, shares, now) if shares else served.response
 
 
-def _name_leaders(context: Context, call: Call, response: ProduceResponse, targets: Iterable[Target]) -> None:
+def _name_leaders(
+    context: "ProducePort", call: Call, response: ProduceResponse, targets: Iterable[Target]
+) -> None:
     """Name the leader of each target that this broker does not lead, and the addresses of all leaders that
     the response names (KIP-951).
     """
@@ -453,7 +459,9 @@ class _ParkedProduce:
 
     __slots__ = ("call", "context", "remaining", "response", "shares")
 
-    def __init__(self, context: Context, call: Call, response: ProduceResponse, shares: list[_Share]) -> None:
+    def __init__(
+        self, context: "ProducePort", call: Call, response: ProduceResponse, shares: list[_Share]
+    ) -> None:
         self.context = context
         self.call = call
         self.response = response

@@ -9,6 +9,7 @@ has verified the partition.
 
 from collections.abc import Callable, Sequence
 from struct import Struct
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -22,7 +23,6 @@ from sparklog.wire.messages.produce import (
     TopicProduceResponse,
 )
 from sparklog_server.broker.access.authorization import Operation, Resource
-from sparklog_server.broker.context import Context
 from sparklog_server.broker.coordinators.transaction_verification import (
     Codes,
     TransactionVerification,
@@ -34,6 +34,10 @@ from sparklog_server.log.producers.validate import RecordsRefused
 from sparklog_server.replica.leader import PartitionUnavailable
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.transactional import begin_verification
+
+if TYPE_CHECKING:
+    from sparklog_server.broker.ports import ProducePort
+
 
 _ADDING_SINCE = 12
 """The version of Produce that adds its partitions to the transaction (KIP-890)."""
@@ -70,7 +74,7 @@ def refuse_all(response: ProduceResponse, code: ErrorCode) -> None:
             part.error_code = code
 
 
-def may_write_transactions(context: Context, call: Call, request: ProduceRequest) -> bool:
+def may_write_transactions(context: "ProducePort", call: Call, request: ProduceRequest) -> bool:
     """Whether the request has no batch of a transaction, or the caller may write with its transactional id.
     It is asked before the topics: an unauthorized id refuses the whole request.
     """
@@ -81,7 +85,7 @@ def may_write_transactions(context: Context, call: Call, request: ProduceRequest
     ) or context.allow(call, Operation.WRITE, Resource.TRANSACTIONAL_ID, request.transactional_id or "")
 
 
-def refused_produce(context: Context, call: Call, request: ProduceRequest) -> Answer:
+def refused_produce(context: "ProducePort", call: Call, request: ProduceRequest) -> Answer:
     """The answer to a request whose transactional id is not authorized."""
     if request.acks == 0:
         context.disconnect(call.session, "a produce without acknowledgement failed")
@@ -105,7 +109,7 @@ def refused_produce(context: Context, call: Call, request: ProduceRequest) -> An
 
 
 def verify(
-    context: Context,
+    context: "ProducePort",
     call: Call,
     request: ProduceRequest,
     response: ProduceResponse,

@@ -4,15 +4,19 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant
 from sparklog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from sparklog.wire.schema import Message
 from sparklog_server.broker.access.authorization import CLUSTER_NAME, Operation, Resource
-from sparklog_server.broker.context import Context
 from sparklog_server.broker.coordinators.coordinator_requests import ask_for_producer_ids, ask_shard
 from sparklog_server.broker.session import Call, Parked
+
+if TYPE_CHECKING:
+    from sparklog_server.broker.ports import TransactionPort
+
 
 _WAIT_MS = 30_000
 _FENCED_SINCE = 4
@@ -20,7 +24,7 @@ _FENCED_SINCE = 4
 
 
 def init_producer_id(
-    context: Context, call: Call, request: InitProducerIdRequest, now: Instant
+    context: "TransactionPort", call: Call, request: InitProducerIdRequest, now: Instant
 ) -> Message | Parked:
     """A producer id and its epoch; waits when the block of ids is used up."""
     transactional_id = request.transactional_id
@@ -52,7 +56,7 @@ def init_producer_id(
 
 
 def _when_ids_are_there(
-    context: Context, call: Call, answer: Callable[[Instant], Message | Parked], now: Instant
+    context: "TransactionPort", call: Call, answer: Callable[[Instant], Message | Parked], now: Instant
 ) -> Message | Parked:
     ids = context.transactions.producer_ids
     if not ids.is_empty:
@@ -64,7 +68,7 @@ def _when_ids_are_there(
     return Parked.MUTING
 
 
-def _fresh(context: Context, now: Instant) -> InitProducerIdResponse:
+def _fresh(context: "TransactionPort", now: Instant) -> InitProducerIdResponse:
     producer_id = context.transactions.producer_ids.take()
     assert producer_id is not None
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
@@ -79,7 +83,9 @@ class _ParkedProducer:
 
     __slots__ = ("_answer", "_context", "call")
 
-    def __init__(self, context: Context, call: Call, answer: Callable[[Instant], Message | Parked]) -> None:
+    def __init__(
+        self, context: "TransactionPort", call: Call, answer: Callable[[Instant], Message | Parked]
+    ) -> None:
         self.call = call
         self._context = context
         self._answer = answer

@@ -1,5 +1,7 @@
 """DescribeClientQuotas and AlterClientQuotas: the quotas of clients (KIP-546)."""
 
+from typing import TYPE_CHECKING
+
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant
 from sparklog.wire.messages.alter_client_quotas import AlterClientQuotasRequest
@@ -12,12 +14,15 @@ from sparklog.wire.messages.describe_client_quotas import (
 )
 from sparklog.wire.schema import Message
 from sparklog_server.broker.access.authorization import CLUSTER_NAME, Operation, Resource
-from sparklog_server.broker.context import Context
 from sparklog_server.broker.handlers.administration import propose_if_allowed
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.controller.refusals import refusal_of
 from sparklog_server.metadata.client_quotas import CLIENT_ID, IP, USER, QuotaEntity
 from sparklog_server.outcome import TOO_MANY_RECORDS, Refused
+
+if TYPE_CHECKING:
+    from sparklog_server.broker.ports import AdministrationPort
+
 
 _PARTS_MAX = 10_000
 """The maximum number of entries and components of entities in one request."""
@@ -27,7 +32,7 @@ _SPECIFIED = 2
 
 
 def alter_client_quotas(
-    context: Context, call: Call, request: AlterClientQuotasRequest, now: Instant
+    context: "AdministrationPort", call: Call, request: AlterClientQuotasRequest, now: Instant
 ) -> Message | Parked:
     """Set and remove quotas of entities, each by itself."""
     if sum(1 + len(entry.entity) for entry in request.entries) > _PARTS_MAX:
@@ -36,7 +41,7 @@ def alter_client_quotas(
 
 
 def describe_client_quotas(
-    context: Context, call: Call, request: DescribeClientQuotasRequest, now: Instant
+    context: "AdministrationPort", call: Call, request: DescribeClientQuotasRequest, now: Instant
 ) -> DescribeClientQuotasResponse:
     """The quotas of the entities that match all components; with `strict`, of those without other types."""
     if not context.allow(call, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, CLUSTER_NAME):

@@ -1,7 +1,7 @@
 """What the nodes of the metadata quorum ask of each other, on listeners of controllers, and who is in it."""
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, NodeId, Uuid
@@ -21,12 +21,15 @@ from sparklog.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSna
 from sparklog.wire.messages.vote import VoteRequest, VoteResponse
 from sparklog.wire.schema import Message
 from sparklog_server.broker.access.authorization import CLUSTER_NAME, Operation, Resource
-from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.controller.topics import METADATA_TOPIC, UNKNOWN_TOPIC
 from sparklog_server.disk.door import StorageError
 from sparklog_server.raft.leading import Leading, Replica
 from sparklog_server.raft.node import RaftNode
+
+if TYPE_CHECKING:
+    from sparklog_server.broker.ports import QuorumPort
+
 
 _ASKED_MAX = 1_000
 _NOT_LEADER = "For requests intended only for the leader, this error indicates that the broker is not the current leader."  # noqa: E501
@@ -37,7 +40,7 @@ _Response = TypeVar("_Response", bound=Message)
 class _Asked(Generic[_Response]):
     """A request that the raft node may answer in a later turn, and then as the last thing of that turn."""
 
-    def __init__(self, context: Context, call: Call) -> None:
+    def __init__(self, context: "QuorumPort", call: Call) -> None:
         self.call = call
         self.response: _Response | None = None
         self.is_parked = False
@@ -61,7 +64,7 @@ class _Asked(Generic[_Response]):
 
 
 def ask_raft(
-    context: Context,
+    context: "QuorumPort",
     call: Call,
     handle: Callable[[_Request, Callable[[_Response], None], Instant], None],
     request: _Request,
@@ -88,13 +91,13 @@ def ask_raft(
     return Parked.FLOWING
 
 
-def vote(context: Context, call: Call, request: VoteRequest, now: Instant) -> Message | Parked:
+def vote(context: "QuorumPort", call: Call, request: VoteRequest, now: Instant) -> Message | Parked:
     """A candidate asks for a vote, which is given once it is durable (KIP-595)."""
     return ask_raft(context, call, context.quorum.raft.handle_vote, request, VoteResponse, now)
 
 
 def begin_quorum_epoch(
-    context: Context, call: Call, request: BeginQuorumEpochRequest, now: Instant
+    context: "QuorumPort", call: Call, request: BeginQuorumEpochRequest, now: Instant
 ) -> Message | Parked:
     """A leader tells of its epoch (KIP-595)."""
     handle = context.quorum.raft.handle_begin_quorum_epoch
@@ -102,20 +105,22 @@ def begin_quorum_epoch(
 
 
 def end_quorum_epoch(
-    context: Context, call: Call, request: EndQuorumEpochRequest, now: Instant
+    context: "QuorumPort", call: Call, request: EndQuorumEpochRequest, now: Instant
 ) -> Message | Parked:
     """A leader tells that it has resigned (KIP-595)."""
     handle = context.quorum.raft.handle_end_quorum_epoch
     return ask_raft(context, call, handle, request, EndQuorumEpochResponse, now)
 
 
-def fetch_metadata(context: Context, call: Call, request: FetchRequest, now: Instant) -> Message | Parked:
+def fetch_metadata(
+    context: "QuorumPort", call: Call, request: FetchRequest, now: Instant
+) -> Message | Parked:
     """A replica fetches the metadata log; a Fetch of any other partition is refused here."""
     return ask_raft(context, call, context.quorum.raft.handle_fetch, request, FetchResponse, now)
 
 
 def fetch_snapshot(
-    context: Context, call: Call, request: FetchSnapshotRequest, now: Instant
+    context: "QuorumPort", call: Call, request: FetchSnapshotRequest, now: Instant
 ) -> Message | Parked:
     """A replica reads a snapshot of the metadata log by position (KIP-630)."""
     return ask_raft(
@@ -124,7 +129,7 @@ def fetch_snapshot(
 
 
 def describe_quorum(
-    context: Context, call: Call, request: DescribeQuorumRequest, now: Instant
+    context: "QuorumPort", call: Call, request: DescribeQuorumRequest, now: Instant
 ) -> Message | Parked:
     """Leader, voters and observers of the metadata quorum, as the leader sees them (KIP-595)."""
     if not context.allow(call, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME):
@@ -148,7 +153,7 @@ def describe_quorum(
     return _refused(asked, ErrorCode.NOT_LEADER_OR_FOLLOWER, _NOT_LEADER)
 
 
-def _described(context: Context, leading: Leading, now: Instant) -> DescribeQuorumResponse:
+def _described(context: "QuorumPort", leading: Leading, now: Instant) -> DescribeQuorumResponse:
     raft, own = context.quorum.raft, NodeId(context.settings.node_id)
     part = DescribeQuorumResponsePartitionData(
         error_message=None,
@@ -190,7 +195,7 @@ def _state(node: NodeId, directory: Uuid, replica: Replica) -> ReplicaState:
     )
 
 
-def _listeners(context: Context, leading: Leading, node: NodeId) -> list[Listener]:
+def _listeners(context: "QuorumPort", leading: Leading, node: NodeId) -> list[Listener]:
     known = leading.voters.endpoints.get(node)
     if known:
         return [Listener(one.name, one.host, one.port) for one in known]

@@ -1,6 +1,7 @@
 """AlterPartitionReassignments and ListPartitionReassignments: changes of partitions' replicas (KIP-455)."""
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant
@@ -13,14 +14,16 @@ from sparklog.wire.messages.list_partition_reassignments import (
 )
 from sparklog.wire.schema import Message
 from sparklog_server.broker.access.authorization import CLUSTER_NAME, Operation, Resource
-from sparklog_server.broker.context import Context
 from sparklog_server.broker.handlers.administration import names_too_many, propose_if_allowed
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.metadata.entries import TopicImage
 
+if TYPE_CHECKING:
+    from sparklog_server.broker.ports import AdministrationPort
+
 
 def alter_partition_reassignments(
-    context: Context, call: Call, request: AlterPartitionReassignmentsRequest, now: Instant
+    context: "AdministrationPort", call: Call, request: AlterPartitionReassignmentsRequest, now: Instant
 ) -> Message | Parked:
     """Reassign partitions, or cancel a reassignment."""
     if names_too_many(context, call, (topic.partitions for topic in request.topics)):
@@ -29,7 +32,7 @@ def alter_partition_reassignments(
 
 
 def list_partition_reassignments(
-    context: Context, call: Call, request: ListPartitionReassignmentsRequest, now: Instant
+    context: "AdministrationPort", call: Call, request: ListPartitionReassignmentsRequest, now: Instant
 ) -> ListPartitionReassignmentsResponse | Parked:
     """The partitions with a reassignment in progress; of all topics if none is named."""
     if not context.allow(call, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME):

@@ -7,7 +7,7 @@
 See `replica/sessions.py` for the sessions.
 """
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, NodeId, Offset, Uuid
@@ -17,7 +17,6 @@ from sparklog.wire.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
-from sparklog_server.broker.context import Context
 from sparklog_server.broker.handlers.epochs import divergence
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.log.lookup.places import BrokenFrame
@@ -26,6 +25,10 @@ from sparklog_server.replica.fetch_sessions import FULL_FETCH, NO_SESSION, epoch
 from sparklog_server.replica.leader import PartitionUnavailable
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.sessions import PARTS_MAX, UNKNOWN, ReplicaSession, StandingPart
+
+if TYPE_CHECKING:
+    from sparklog_server.broker.ports import FetchPort
+
 
 _TOPIC_IDS_SINCE = 13
 _NO_TOPIC_ID: Final = Uuid(bytes(16))
@@ -43,7 +46,7 @@ def follower_of(request: FetchRequest) -> tuple[NodeId, int]:
 
 
 def fetch_as_replica(
-    context: Context, call: Call, request: FetchRequest, now: Instant
+    context: "FetchPort", call: Call, request: FetchRequest, now: Instant
 ) -> FetchResponse | Parked:
     """Take what the follower tells, and answer it, at once or when there is news."""
     is_early = False
@@ -56,8 +59,6 @@ def fetch_as_replica(
     if isinstance(session, ErrorCode):
         return FetchResponse(error_code=session)
     session.fetched_us = now.mono_us
-    if session.throttle is not None:
-        session.throttle.refill(now)
     uses_topic_ids = session.uses_topic_ids
     for forgotten in request.forgotten_topics_data:
         for index in forgotten.partitions:
@@ -80,7 +81,7 @@ def fetch_as_replica(
 
 
 def _session_of(
-    context: Context, call: Call, request: FetchRequest, node: NodeId, now: Instant
+    context: "FetchPort", call: Call, request: FetchRequest, node: NodeId, now: Instant
 ) -> ReplicaSession | ErrorCode:
     """The session of a request, a new one, or why there is none."""
     sessions = context.replica_sessions
@@ -89,7 +90,7 @@ def _session_of(
         sessions.end(request.session_id)
         if request.session_epoch == FULL_FETCH:
             return sessions.begin(node, now, uses_topic_ids=uses_topic_ids)
-        return ReplicaSession(0, node, uses_topic_ids=uses_topic_ids, throttle=sessions.throttle)
+        return ReplicaSession(0, node, uses_topic_ids=uses_topic_ids, throttled=sessions.throttled)
     session = sessions.find(request.session_id)
     if session is None or session.node != node:
         return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
@@ -100,7 +101,7 @@ def _session_of(
     return session
 
 
-def _take(context: Context, part: StandingPart, node: NodeId, broker_epoch: int, now: Instant) -> None:
+def _take(context: "FetchPort", part: StandingPart, node: NodeId, broker_epoch: int, now: Instant) -> None:
     """Take over the position of a follower, unless it is to truncate its log first: such a fetch says nothing
     about the records of this log (KAFKA-13141).
     """
@@ -146,7 +147,7 @@ def _take(context: Context, part: StandingPart, node: NodeId, broker_epoch: int,
         part.error = ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def _find(context: Context, part: StandingPart) -> Partition | None:
+def _find(context: "FetchPort", part: StandingPart) -> Partition | None:
     """The partition here; None if there is none, with the error in `part`."""
     topic, index = part.key
     if not isinstance(topic, str):
@@ -166,7 +167,9 @@ class _ParkedReplicaFetch:
 
     __slots__ = ("_answer", "_context", "_is_full", "_request", "_session", "call")
 
-    def __init__(self, context: Context, call: Call, request: FetchRequest, session: ReplicaSession) -> None:
+    def __init__(
+        self, context: "FetchPort", call: Call, request: FetchRequest, session: ReplicaSession
+    ) -> None:
         self.call = call
         self._context = context
         self._request = request
@@ -192,15 +195,9 @@ class _ParkedReplicaFetch:
         self._context.woken[self] = None
 
     def woken(self, now: Instant) -> FetchResponse | None:
-        if self._answer is None and (throttle := self._session.throttle) is not None:
-            throttle.refill(now)
-            if not self._has_news():  # another follower was sent what there was room for
-                return None
         return self._answer or self._response()
 
     def expired(self, now: Instant) -> FetchResponse:
-        if self._session.throttle is not None:
-            self._session.throttle.refill(now)
         return self._answer or self._response()
 
     def abandoned(self) -> None:
@@ -264,25 +261,15 @@ class _ParkedReplicaFetch:
                 raise PartitionUnavailable(ErrorCode.OFFSET_OUT_OF_RANGE)
             data.high_watermark = partition.high_watermark
             data.log_start_offset = log.log_start_offset
-            throttle = part.session.throttle
-            throttled_room = None if throttle is None else part.throttled_room
-            if start < end and not part.is_awaiting and throttled_room != 0:
+            is_held = part.is_awaiting or (part.session.throttled is not None and part.is_throttled)
+            if start < end and not is_held:
                 most = min(asked.partition_max_bytes, room)
-                if throttled_room is not None and throttled_room < most:
-                    most, at_least_one = throttled_room, True
                 tail = log.tail(start)
                 if tail is not None and len(tail) <= most:
                     data.records = tail
                 else:
                     data.records = partition.disk.read(start, end, most, at_least_one=at_least_one) or b""
-                traffic = partition.disk.traffic
-                traffic.replication_bytes_out += len(data.records)
-                if part.session.node in partition.adding:
-                    traffic.reassignment_bytes_out += len(data.records)
-                if throttle is not None:
-                    throttle.passed(
-                        partition.topic_partition, len(data.records), is_outside=throttled_room is not None
-                    )
+                partition.disk.traffic.replication_bytes_out += len(data.records)
         except PartitionUnavailable as unavailable:
             data.error_code = unavailable.code
         except OffsetOutOfRange:

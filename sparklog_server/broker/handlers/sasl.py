@@ -6,6 +6,7 @@ authentication is answered and closed after `connection.failed.authentication.de
 
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant
@@ -13,7 +14,6 @@ from sparklog.wire.messages.sasl_authenticate import SaslAuthenticateRequest, Sa
 from sparklog.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from sparklog.wire.schema import Message
 from sparklog_server.broker.access.session_authentication import SessionAuthentication
-from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.disk.door import StorageError
 from sparklog_server.security.sasl import (
@@ -26,9 +26,12 @@ from sparklog_server.security.sasl import (
     Working,
 )
 
+if TYPE_CHECKING:
+    from sparklog_server.broker.ports import ConnectionPort
+
 
 def sasl_handshake(
-    context: Context, call: Call, request: SaslHandshakeRequest, now: Instant
+    context: "ConnectionPort", call: Call, request: SaslHandshakeRequest, now: Instant
 ) -> Message | Parked:
     """Choose a mechanism."""
     authentication = call.session.authentication
@@ -36,23 +39,23 @@ def sasl_handshake(
     if authentication is None:
         return illegal
     if authentication.may_continue:
-        return context.refuse(call, illegal, authentication.unexpected(call.api_key), now)
+        return refuse(context, call, illegal, authentication.unexpected(call.api_key), now)
     if not authentication.may_begin(now):
         return illegal
     mechanisms = list(authentication.mechanisms)
     if call.version == 0:
         # Its tokens would come as frames without a header; clients of Kafka 1.0 and later do not do that.
         old = SaslHandshakeResponse(ErrorCode.UNSUPPORTED_VERSION, mechanisms)
-        return context.refuse(call, old, "SaslHandshake version 0", now)
+        return refuse(context, call, old, "SaslHandshake version 0", now)
     if request.mechanism not in authentication.mechanisms:
         unknown = SaslHandshakeResponse(ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms)
-        return context.refuse(call, unknown, "the client chose a SASL mechanism that is not offered", now)
+        return refuse(context, call, unknown, "the client chose a SASL mechanism that is not offered", now)
     authentication.choose(request.mechanism, now)
     return SaslHandshakeResponse(mechanisms=mechanisms)
 
 
 def sasl_authenticate(
-    context: Context, call: Call, request: SaslAuthenticateRequest, now: Instant
+    context: "ConnectionPort", call: Call, request: SaslAuthenticateRequest, now: Instant
 ) -> Message | Parked:
     """One step of the mechanism."""
     authentication = call.session.authentication
@@ -64,7 +67,7 @@ def sasl_authenticate(
 
 
 def _go_on(
-    context: Context,
+    context: "ConnectionPort",
     call: Call,
     authentication: SessionAuthentication,
     next_step: Callable[[], Step],
@@ -92,7 +95,7 @@ def _go_on(
 
 
 def _worked(
-    context: Context,
+    context: "ConnectionPort",
     call: Call,
     authentication: SessionAuthentication,
     step: Working,
@@ -103,7 +106,7 @@ def _worked(
 
 
 def _answer(
-    context: Context,
+    context: "ConnectionPort",
     call: Call,
     authentication: SessionAuthentication,
     step: Challenge | Authenticated,
@@ -122,7 +125,11 @@ def _answer(
 
 
 def _refusal(
-    context: Context, call: Call, authentication: SessionAuthentication, refused: SaslRefused, now: Instant
+    context: "ConnectionPort",
+    call: Call,
+    authentication: SessionAuthentication,
+    refused: SaslRefused,
+    now: Instant,
 ) -> Parked:
     name = authentication.mechanism
     shown = (
@@ -131,4 +138,31 @@ def _refusal(
         f"mechanism {name}"
     )
     answer = SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=shown)
-    return context.refuse(call, answer, f"{authentication.word} by {name} failed: {refused}", now)
+    return refuse(context, call, answer, f"{authentication.word} by {name} failed: {refused}", now)
+
+
+def refuse(context: "ConnectionPort", call: Call, message: Message, reason: str, now: Instant) -> Parked:
+    """Answer with an error and close the session, later than at once, so that guessing takes time."""
+    delay_ms = context.settings.sasl.failed_authentication_delay_ms
+    context.timers.park(_Refusal(context, call, message, reason), delay_ms, now)
+    return Parked.MUTING
+
+
+class _Refusal:
+    """A failed authentication that is answered at its time."""
+
+    __slots__ = ("_context", "_message", "_reason", "call")
+
+    def __init__(self, context: "ConnectionPort", call: Call, message: Message, reason: str) -> None:
+        self.call = call
+        self._context = context
+        self._message = message
+        self._reason = reason
+
+    def expired(self, now: Instant) -> None:
+        """The delay is over."""
+        self._context.answer(self.call, self._message, now)
+        self._context.disconnect(self.call.session, self._reason)
+
+    def abandoned(self) -> None:
+        """The client has closed the connection."""

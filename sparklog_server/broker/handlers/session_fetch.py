@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant
 from sparklog.wire.messages.fetch import FetchRequest, FetchResponse
-from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call
 from sparklog_server.replica.fetch_sessions import FULL_FETCH, NO_SESSION, epoch_after, key_of, refusal_of
 
 if TYPE_CHECKING:
     from sparklog_server.broker.consumer_sessions import ConsumerSession, ConsumerSessions
+    from sparklog_server.broker.ports import FetchPort
 
 _TOPIC_IDS_SINCE = 13
 
@@ -67,7 +67,7 @@ class ResumedSession:
 
 
 def in_session(
-    context: Context, call: Call, request: FetchRequest, now: Instant
+    context: "FetchPort", call: Call, request: FetchRequest, now: Instant
 ) -> BeginningSession | ResumedSession | FetchResponse | None:
     """The session of a request that has an id or an epoch of one: then `request` names all partitions that
     are to be read. None for a full fetch without a session; the response if there is nothing to read.

@@ -3,7 +3,7 @@ that has authenticated may push.
 """
 
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sparklog.errors import DecodeError, ErrorCode
 from sparklog.model import Instant, Uuid
@@ -13,12 +13,15 @@ from sparklog.wire.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsResponse,
 )
 from sparklog.wire.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
-from sparklog_server.broker.context import Context
 from sparklog_server.broker.dynamic_config import decompress_memory
 from sparklog_server.broker.metrics.client_telemetry import ClientInstance
 from sparklog_server.broker.metrics.pushed_metrics import Invalid, Pushed, needed_bytes, pushed
 from sparklog_server.broker.session import Call, Parked
 from sparklog_server.disk.door import StorageError
+
+if TYPE_CHECKING:
+    from sparklog_server.broker.ports import ConnectionPort
+
 
 _NO_MEMORY: Final[Pushed | Invalid] = Invalid("there is too little memory")
 
@@ -29,7 +32,7 @@ whole.
 
 
 def get_telemetry_subscriptions(
-    context: Context, call: Call, request: GetTelemetrySubscriptionsRequest, now: Instant
+    context: "ConnectionPort", call: Call, request: GetTelemetrySubscriptionsRequest, now: Instant
 ) -> GetTelemetrySubscriptionsResponse:
     """The metrics that the client is asked for, and its instance id if it has none."""
     telemetry = context.client_telemetry
@@ -37,7 +40,7 @@ def get_telemetry_subscriptions(
 
 
 def push_telemetry(
-    context: Context, call: Call, request: PushTelemetryRequest, now: Instant
+    context: "ConnectionPort", call: Call, request: PushTelemetryRequest, now: Instant
 ) -> PushTelemetryResponse | Parked:
     """Decode the metrics in a job, and show them."""
     telemetry = context.client_telemetry
@@ -68,12 +71,12 @@ def push_telemetry(
 
 
 def _finish(
-    context: Context, instance: ClientInstance, result: Pushed | Invalid | StorageError, now: Instant
+    context: "ConnectionPort", instance: ClientInstance, result: Pushed | Invalid | StorageError, now: Instant
 ) -> PushTelemetryResponse:
     content = result if isinstance(result, Pushed) else None
     return _answer(context, context.client_telemetry.end_push(instance, content, now))
 
 
-def _answer(context: Context, error: ErrorCode) -> PushTelemetryResponse:
+def _answer(context: "ConnectionPort", error: ErrorCode) -> PushTelemetryResponse:
     context.client_telemetry.pushes[error.name] += 1
     return PushTelemetryResponse(error_code=error)

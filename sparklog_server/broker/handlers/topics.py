@@ -7,7 +7,7 @@ handler adds the results of the others.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from sparklog.errors import ErrorCode
 from sparklog.model import ZERO_UUID, Instant
@@ -30,7 +30,6 @@ from sparklog.wire.messages.delete_topics import (
     DeleteTopicState,
 )
 from sparklog_server.broker.access.authorization import CLUSTER_NAME, Operation, Resource
-from sparklog_server.broker.context import Context
 from sparklog_server.broker.handlers.administration import refusal_of_late
 from sparklog_server.broker.session import AnsweredInSteps, Call, InSteps
 from sparklog_server.controller.topics import (
@@ -41,6 +40,10 @@ from sparklog_server.controller.topics import (
 from sparklog_server.metadata.entries import TopicImage
 from sparklog_server.outcome import RECORDS_PER_REQUEST_MAX, TOO_MANY_RECORDS
 from sparklog_server.replica.replica_manager import has_room
+
+if TYPE_CHECKING:
+    from sparklog_server.broker.ports import AdministrationPort
+
 
 _NO_ROOM = ErrorCode.KAFKA_STORAGE_ERROR
 _NO_ROOM_MESSAGE = (
@@ -61,7 +64,7 @@ class _Charges:
 
     __slots__ = ("_call", "_context", "_is_strict", "_now", "_taken")
 
-    def __init__(self, context: Context, call: Call, now: Instant, *, strict_since: int) -> None:
+    def __init__(self, context: "AdministrationPort", call: Call, now: Instant, *, strict_since: int) -> None:
         self._context = context
         self._call = call
         self._now = now
@@ -88,7 +91,7 @@ class _Charges:
 
 
 def create_topics(
-    context: Context, call: Call, request: CreateTopicsRequest, now: Instant
+    context: "AdministrationPort", call: Call, request: CreateTopicsRequest, now: Instant
 ) -> AnsweredInSteps:
     """Create topics, each with its own result (KIP-4)."""
     repeated = _repeated(topic.name for topic in request.topics)
@@ -175,7 +178,7 @@ def _hide_configs(topic: CreatableTopicResult) -> None:
 
 
 def delete_topics(
-    context: Context, call: Call, request: DeleteTopicsRequest, now: Instant
+    context: "AdministrationPort", call: Call, request: DeleteTopicsRequest, now: Instant
 ) -> AnsweredInSteps:
     """Delete topics by name, or by id since version 6."""
     refused: list[DeletableTopicResult] = []
@@ -245,7 +248,9 @@ def delete_topics(
     return context.propose_for(call, request, DeleteTopicsResponse, completed, now)
 
 
-def _may_delete(context: Context, call: Call, name: str | None, topic: TopicImage | None) -> bool:
+def _may_delete(
+    context: "AdministrationPort", call: Call, name: str | None, topic: TopicImage | None
+) -> bool:
     """Whether the caller may delete the topic, which it names by `name`, or else by id. A name that it may
     not describe is refused, whether or not the topic exists.
     """
@@ -255,7 +260,7 @@ def _may_delete(context: Context, call: Call, name: str | None, topic: TopicImag
 
 
 def create_partitions(
-    context: Context, call: Call, request: CreatePartitionsRequest, now: Instant
+    context: "AdministrationPort", call: Call, request: CreatePartitionsRequest, now: Instant
 ) -> AnsweredInSteps:
     """Add partitions to topics; the count only grows."""
     repeated = _repeated(topic.name for topic in request.topics)

@@ -7,7 +7,7 @@ its place.
 
 from collections.abc import Callable
 from functools import partial
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, TopicPartition
@@ -26,7 +26,6 @@ from sparklog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from sparklog.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from sparklog.wire.schema import Message
 from sparklog_server.broker.access.authorization import CLUSTER_NAME, Operation, Resource
-from sparklog_server.broker.context import Context
 from sparklog_server.broker.coordinators.coordinator_requests import Refusal, ask_shard, gather
 from sparklog_server.broker.coordinators.transaction_coordinator_service import is_there
 from sparklog_server.broker.handlers.administration import names_too_many
@@ -38,13 +37,17 @@ from sparklog_server.coordinator.txn.answers import listed, partitions_of, refus
 from sparklog_server.coordinator.txn.events import AddOffsets
 from sparklog_server.outcome import Refused
 
+if TYPE_CHECKING:
+    from sparklog_server.broker.ports import TransactionPort
+
+
 _BROKERS_SINCE = 4
 """The version of AddPartitionsToTxn from which brokers send many transactions (KIP-890)."""
 _FENCED_SINCE = 2
 
 
 def add_partitions_to_txn(
-    context: Context, call: Call, request: AddPartitionsToTxnRequest, now: Instant
+    context: "TransactionPort", call: Call, request: AddPartitionsToTxnRequest, now: Instant
 ) -> AnsweredInSteps:
     """Add partitions to a transaction, or verify them; all of a transaction's, or none."""
     is_from_broker = call.version >= _BROKERS_SINCE
@@ -99,7 +102,7 @@ def _refusal_of(asked: AddPartitionsToTxnTransaction) -> Refusal:
 
 
 def _why_not(
-    context: Context, call: Call, asked: AddPartitionsToTxnTransaction, *, is_from_broker: bool
+    context: "TransactionPort", call: Call, asked: AddPartitionsToTxnTransaction, *, is_from_broker: bool
 ) -> InSteps[Message | None]:
     """The response for a transaction with an unauthorized or unknown partition: that refuses all its
     partitions.
@@ -126,7 +129,7 @@ def _why_not(
 
 
 def add_offsets_to_txn(
-    context: Context, call: Call, request: AddOffsetsToTxnRequest, now: Instant
+    context: "TransactionPort", call: Call, request: AddOffsetsToTxnRequest, now: Instant
 ) -> Message | Parked:
     """Add the partition of a group's offsets to a transaction."""
 
@@ -159,7 +162,7 @@ def add_offsets_to_txn(
     )
 
 
-def end_txn(context: Context, call: Call, request: EndTxnRequest, now: Instant) -> Message | Parked:
+def end_txn(context: "TransactionPort", call: Call, request: EndTxnRequest, now: Instant) -> Message | Parked:
     """Commit or abort; the response leaves when the decision is committed, and the markers follow."""
 
     def refusal(code: ErrorCode) -> Message:
@@ -187,7 +190,7 @@ def _known(call: Call, code: int) -> int:
 
 
 def describe_transactions(
-    context: Context, call: Call, request: DescribeTransactionsRequest, now: Instant
+    context: "TransactionPort", call: Call, request: DescribeTransactionsRequest, now: Instant
 ) -> AnsweredInSteps:
     """State and partitions of transactions, without topics that the caller may not see (KIP-664)."""
     refused: list[TransactionState] = []
@@ -234,17 +237,19 @@ def _undescribed(transactional_id: str) -> Callable[[ErrorCode], Message]:
     return refusal
 
 
-def list_transactions(context: Context, call: Call, request: ListTransactionsRequest, now: Instant) -> Answer:
+def list_transactions(
+    context: "TransactionPort", call: Call, request: ListTransactionsRequest, now: Instant
+) -> Answer:
     """Every transaction that passes the filters and that the caller may see (KIP-664, KIP-994, KIP-1152)."""
 
     def refused(reason: Refused) -> Message:
         return ListTransactionsResponse(error_code=reason.code)
 
     pattern = request.transactional_id_pattern
-    return with_pattern(context, call, pattern, partial(_listed, context, call, request), refused, now)
+    return with_pattern(context.jobs, call, pattern, partial(_listed, context, call, request), refused, now)
 
 
-def _listed(context: Context, call: Call, request: ListTransactionsRequest, now: Instant) -> Answer:
+def _listed(context: "TransactionPort", call: Call, request: ListTransactionsRequest, now: Instant) -> Answer:
     try:
         nothing = listed(request, {}, now)
     except Refused as refused:

@@ -5,7 +5,7 @@ added it by AddOffsetsToTxn; one of version 2 adds it by this request (KIP-890).
 """
 
 from collections.abc import Callable
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant
@@ -18,7 +18,6 @@ from sparklog.wire.messages.txn_offset_commit import (
 )
 from sparklog.wire.schema import Message
 from sparklog_server.broker.access.authorization import Operation, Resource
-from sparklog_server.broker.context import Context
 from sparklog_server.broker.coordinators.coordinator_requests import ask_shard
 from sparklog_server.broker.coordinators.transaction_verification import (
     Codes,
@@ -33,6 +32,10 @@ from sparklog_server.log.producers.validate import RecordsRefused
 from sparklog_server.replica.leader import PartitionUnavailable
 from sparklog_server.replica.transactional import begin_verification
 
+if TYPE_CHECKING:
+    from sparklog_server.broker.ports import TransactionPort
+
+
 _LOADING_SINCE = 2
 """Earlier clients fail on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
 _ABORTABLE_SINCE = 4
@@ -45,7 +48,7 @@ _AS_UNAVAILABLE = (
 
 
 def txn_offset_commit(
-    context: Context, call: Call, request: TxnOffsetCommitRequest, now: Instant
+    context: "TransactionPort", call: Call, request: TxnOffsetCommitRequest, now: Instant
 ) -> AnsweredInSteps:
     """Store offsets of a group within a transaction; unknown and unauthorized topics are refused each by
     itself.
@@ -79,7 +82,7 @@ def txn_offset_commit(
     return _Commit(context, call, part, finish).begin(now)
 
 
-def _refusal_of_whole(context: Context, call: Call, request: TxnOffsetCommitRequest) -> ErrorCode:
+def _refusal_of_whole(context: "TransactionPort", call: Call, request: TxnOffsetCommitRequest) -> ErrorCode:
     """The error of every partition; NONE if the caller may commit offsets of this group."""
     if not context.allow(call, Operation.WRITE, Resource.TRANSACTIONAL_ID, request.transactional_id):
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -96,7 +99,7 @@ def _refused_topic(
     )
 
 
-def _topic_error(context: Context, call: Call, name: str) -> ErrorCode:
+def _topic_error(context: "TransactionPort", call: Call, name: str) -> ErrorCode:
     if not context.allow(call, Operation.READ, Resource.TOPIC, name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return ErrorCode.NONE if name in context.image.topics_by_name else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -111,7 +114,7 @@ class _Commit:
 
     def __init__(
         self,
-        context: Context,
+        context: "TransactionPort",
         call: Call,
         request: TxnOffsetCommitRequest,
         finish: Callable[[Message], Message],

@@ -4,6 +4,8 @@ a client ──► a broker ── Envelope ──► the leader's listener for 
 a client, or a node that joins ─────────────────┘
 """
 
+from typing import TYPE_CHECKING
+
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant
 from sparklog.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
@@ -11,14 +13,16 @@ from sparklog.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, Rem
 from sparklog.wire.messages.update_raft_voter import UpdateRaftVoterRequest, UpdateRaftVoterResponse
 from sparklog.wire.schema import Message
 from sparklog_server.broker.access.authorization import CLUSTER_NAME, Operation, Resource
-from sparklog_server.broker.context import Context
 from sparklog_server.broker.session import Call, Parked
 
 from .raft import ask_raft
 
+if TYPE_CHECKING:
+    from sparklog_server.broker.ports import QuorumPort
+
 
 def add_raft_voter(
-    context: Context, call: Call, request: AddRaftVoterRequest, now: Instant
+    context: "QuorumPort", call: Call, request: AddRaftVoterRequest, now: Instant
 ) -> Message | Parked:
     """Add a voter to the quorum; needs ALTER on the cluster."""
     if _is_allowed_elsewhere(context, call):
@@ -30,7 +34,7 @@ def add_raft_voter(
 
 
 def remove_raft_voter(
-    context: Context, call: Call, request: RemoveRaftVoterRequest, now: Instant
+    context: "QuorumPort", call: Call, request: RemoveRaftVoterRequest, now: Instant
 ) -> Message | Parked:
     """Remove a voter from the quorum; needs ALTER on the cluster."""
     if _is_allowed_elsewhere(context, call):
@@ -42,14 +46,14 @@ def remove_raft_voter(
 
 
 def update_raft_voter(
-    context: Context, call: Call, request: UpdateRaftVoterRequest, now: Instant
+    context: "QuorumPort", call: Call, request: UpdateRaftVoterRequest, now: Instant
 ) -> Message | Parked:
     """A voter has other endpoints."""
     handle = context.quorum.raft.handle_update_raft_voter
     return ask_raft(context, call, handle, request, UpdateRaftVoterResponse, now)
 
 
-def _is_allowed_elsewhere(context: Context, call: Call) -> bool:
+def _is_allowed_elsewhere(context: "QuorumPort", call: Call) -> bool:
     """Whether another node leads, which the broker asks for the caller, who may change voters. A client of a
     listener of controllers looks for the leader itself.
     """

@@ -21,7 +21,14 @@ _PRODUCE: Final = 0
 class Observers:
     """`is_on` tells whether there is one. The limit of slow requests may change while the broker runs."""
 
-    def __init__(self, live: DynamicBrokerConfig, work_ns: Callable[[], int], trace: Trace) -> None:
+    def __init__(
+        self,
+        live: DynamicBrokerConfig,
+        work_ns: Callable[[], int],
+        *,
+        entropy: Callable[[int], bytes],
+        trace: Trace,
+    ) -> None:
         self.times: RequestTimes | None = None
         self.slow: SlowRequests | None = None
         self.errors: RequestErrors | None = None
@@ -34,6 +41,7 @@ class Observers:
             from sparklog_server.broker.metrics import request_errors  # only where they are shown
 
             self.errors = request_errors.RequestErrors()
+        self._sample(entropy)
         self._measure()
         live.followers.append(self._measure)
 
@@ -59,7 +67,7 @@ class Observers:
             self.times.slow = self.slow
         self.is_on = self.times is not None or self.spans is not None
 
-    def sample(self, entropy: Callable[[int], bytes]) -> None:
+    def _sample(self, entropy: Callable[[int], bytes]) -> None:
         """Sample requests for traces, if the settings name a collector."""
         telemetry = self._live.settings.telemetry
         if telemetry.otlp_endpoint is None:
@@ -68,7 +76,6 @@ class Observers:
 
         if otlp.is_installed():
             self.spans = request_spans.RequestSpans(telemetry.otlp_sample_ratio, self._work_ns, entropy)
-            self.is_on = True
 
     def received(self, at_us: Micros) -> None:
         """The next requests were received at that time."""

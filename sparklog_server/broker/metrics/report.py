@@ -55,7 +55,6 @@ class BrokerReport:
         yield from shown.collect(context)
         yield from traffic_report(text, context, shown)
         yield from replica_report(text, context, shown)
-        yield from self._cluster.throttled(text, now)
         yield from self._cluster.render(text)
         yield from self._cluster.quorum(text, idle, now)
         yield from self._memory(text)
@@ -111,7 +110,7 @@ class BrokerReport:
             return
         if self._sessions.is_stopping or self._standing.is_leaving:
             yield "the broker stops\n"
-        elif context.broker_epoch < 0:
+        elif context.broker_epoch.value < 0:
             yield "the broker is not registered\n"
         elif not self._standing.is_ready:
             yield "the broker is fenced\n"

@@ -14,7 +14,12 @@ from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, Brok
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from sparklog.wire.schema import Message
 from sparklog_server.agenda import Agenda
-from sparklog_server.broker.cluster.broker_lifecycle import LEAVE_TIME_US, SILENCE_US, BrokerLifecycle
+from sparklog_server.broker.cluster.broker_lifecycle import (
+    LEAVE_TIME_US,
+    SILENCE_US,
+    BrokerEpoch,
+    BrokerLifecycle,
+)
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.metadata.entries import Assignment
 from sparklog_server.outcome import RECORDS_PER_REQUEST_MAX
@@ -31,7 +36,7 @@ def test_where_very_many_replicas_lie_is_told_in_requests_that_the_controller_ta
     context = SimpleNamespace(
         settings=settings,
         live=SimpleNamespace(settings=settings),
-        broker_epoch=1,
+        broker_epoch=BrokerEpoch(1),
         controllers=None,
         image=SimpleNamespace(offset=0),
         partitions=SimpleNamespace(moving=SimpleNamespace(assignments=assignments), directories=[]),
@@ -69,7 +74,7 @@ class Life:
         self.context = SimpleNamespace(
             settings=settings,
             live=SimpleNamespace(settings=settings),
-            broker_epoch=-1,
+            broker_epoch=BrokerEpoch(),
             cluster_id="c",
             image=SimpleNamespace(offset=7, features={}),
             partitions=SimpleNamespace(moving=SimpleNamespace(assignments={}), directories=[self.directory]),

@@ -220,7 +220,7 @@ def test_another_node_is_decided_on_by_its_epoch() -> None:
     stale = world.ask(session, BrokerHeartbeatRequest(broker_id=2), 1, BrokerHeartbeatResponse)
     assert isinstance(stale, BrokerHeartbeatResponse)
     assert stale.error_code == ErrorCode.STALE_BROKER_EPOCH
-    epoch = world.node.running._context.broker_epoch
+    epoch = world.node.running._context.broker_epoch.value
     granted = world.ask(
         session, AllocateProducerIdsRequest(broker_id=1, broker_epoch=epoch), 0, AllocateProducerIdsResponse
     )

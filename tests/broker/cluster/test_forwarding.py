@@ -67,7 +67,8 @@ class Cluster:
         self.broker.settle()
         self.is_reachable = True
         running = self.broker.node.running
-        running._context.controllers = ControllerLink(self, self, running._trace, heartbeat_us=9_000_000)
+        link = ControllerLink(self, self, running._trace, heartbeat_us=9_000_000)
+        running._context.controllers = running._context.proposals.controllers = link
         running._controller_epoch = running._quorum.epoch  # its heartbeats went to itself
         self._links: dict[str, SimulatedConnection] = {}
         self.purposes: list[str] = []

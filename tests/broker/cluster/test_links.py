@@ -17,7 +17,7 @@ from sparklog.wire.messages.metadata import MetadataRequest, MetadataResponse
 from sparklog.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from sparklog.wire.schema import Message
 from sparklog_server.broker.cluster import links as module
-from sparklog_server.broker.cluster.links import IN_FLIGHT_MAX, Links
+from sparklog_server.broker.cluster.links import IN_FLIGHT_MAX, Links, Logins
 
 SASL_HANDSHAKE = 17
 _HERE = ("127.0.0.1", 9092)
@@ -28,9 +28,9 @@ _TIMEOUT_US = 1_000_000
 class Peer:
     """The outside of one `Links`, and the broker at the other end of each link."""
 
-    def __init__(self) -> None:
+    def __init__(self, logins: Logins | None = None) -> None:
         self.effects: list[Effect] = []
-        self.links = Links(self.effects, "test")
+        self.links = Links(self.effects, "test", logins)
         self.us = 0
         self.asked: list[tuple[LinkId, int, int, Message]] = []  # correlation, version, request
         self.opened: list[LinkId] = []
@@ -211,8 +211,8 @@ class NodeLogins:
         return PasswordLogin("PLAIN", "node", "n-secret", bytes)
 
 
-def test_a_refused_login_is_not_told_as_the_end_of_the_peer(peer: Peer) -> None:
-    peer.links.logins = NodeLogins()
+def test_a_refused_login_is_not_told_as_the_end_of_the_peer() -> None:
+    peer = Peer(NodeLogins())
     peer.versions[SASL_HANDSHAKE] = (0, 1)
     for name in ("answered", "closed", "reset"):
         peer.ask(name)

@@ -31,11 +31,15 @@ class Asked:
         return Outcome.ASK_AGAIN
 
 
+def writes_none(*_: object) -> None:
+    raise AssertionError("no marker is due")
+
+
 def test_no_turn_asks_about_more_than_a_few_transactions_and_in_the_end_all_are_asked_about() -> None:
     live = DynamicBrokerConfig(BrokerSettings.of({}), lambda *_, **__: None)
     agenda, asked = Agenda(), Asked()
     transactions = TransactionCoordinator(
-        live, Continuations(), agenda, asked, entropy=bytes, trace=lambda *_, **__: None
+        live, Continuations(), agenda, asked, writes_none, entropy=bytes, trace=lambda *_, **__: None
     )
     names = [f"sl.sink.0.{number}.u" for number in range(OVERDUE)]
     for number, name in enumerate(names):

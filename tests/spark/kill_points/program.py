@@ -13,7 +13,6 @@ import json
 import os
 import sys
 import threading
-from pathlib import Path
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -21,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import sparklog
+from tests.spark.jvm import jvm_options
 from tests.spark.kill_points.hooked import HookedSource
 from tests.spark.kill_points.points import Point, ask
 
@@ -30,8 +30,7 @@ SETTINGS = {
     "spark.driver.memory": "768m",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    f" -Dlog4j2.configurationFile={Path(__file__).parents[3] / 'examples' / 'log4j2.properties'}",
+    "spark.driver.extraJavaOptions": jvm_options(),
 }
 
 

@@ -15,8 +15,9 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from tests.spark.jvm import jvm_options
 from tests.spark.restarts.watched import WatchedSource
-from tests.tools import DELTA_JARS, PROJECT
+from tests.tools import DELTA_JARS
 
 RUN_S_MAX = 240
 
@@ -36,11 +37,7 @@ def session() -> SparkSession:
         "spark.jars": ",".join(jars),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        # One that lives for seconds is compiled as quickly as can be.
-        "spark.driver.extraJavaOptions": (
-            f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
-            f"-Dlog4j2.configurationFile={PROJECT / 'examples' / 'log4j2.properties'}"
-        ),
+        "spark.driver.extraJavaOptions": jvm_options(),
     }
     builder = SparkSession.builder.master("local[2,2]").appName("sparklog-restarts")
     for key, value in settings.items():
