@@ -4,6 +4,7 @@ They repeat what gets no response or an error that a client repeats, and note wh
 error is a violation: no broker tells a client to look for the controller, for instance.
 """
 
+from collections import Counter
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -11,9 +12,21 @@ from random import Random
 from sparklog.errors import ErrorCode
 from sparklog.model import NodeId
 from sparklog.record.batch import build_batch, decode_records
+from sparklog.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from sparklog.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from sparklog.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from sparklog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from sparklog.wire.messages.offset_commit import (
@@ -35,6 +48,8 @@ from sparklog.wire.messages.produce import (
     TopicProduceData,
 )
 from sparklog.wire.schema import Message
+from sparklog_server.metadata.entries import BROKER_STATE_KEY
+from sparklog_server.metadata.image import BROKER_RESOURCE
 from sparklog_server.simulation.client_process import Ask, Steps
 from sparklog_server.simulation.clock import START_WALL_MS
 from sparklog_server.simulation.world import Violation
@@ -45,7 +60,12 @@ _PAUSE_US = (20_000, 200_000)
 _WRITE_US = (1_000, 60_000)
 _TIMEOUT_MS = 5_000
 _READS = 200
-_PRODUCE, _FETCH, _METADATA, _CREATE = 9, 12, 12, 7
+_PRODUCE, _FETCH, _METADATA, _CREATE, _REASSIGN, _ALTER_CONFIGS = 9, 12, 12, 7, 0, 1
+_SET = 0
+_OPERATE_US = (30_000, 700_000)
+_STATE_CHANGES, _CANCELS = 0.3, 0.2
+"""The parts of what an operator does that change the state of a broker, and of the moves that are cancels."""
+_STATES = ("active", "active", "cordoned", "drained", "decommissioned")
 _OF_A_LOST_DISK = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
 _LATER = frozenset(
     (
@@ -84,6 +104,8 @@ class Notes:
     """The nodes whose disks were lost, with the partitions on them."""
     reachable: list[NodeId] = field(default_factory=list)
     """The brokers of which a client asks one, if not any."""
+    is_operated: bool = True
+    """The operator may move replicas and change the states of brokers."""
     is_over: bool = False
     is_checked: bool = False
     is_concluded: bool = False
@@ -116,6 +138,55 @@ class Clients:
                 self._notes.created.add(name)
                 number += 1
             yield random.randint(*_PAUSE_US)
+
+    def operator(self, random: Random, moved: Sequence[tuple[str, int]], counts: Counter[str]) -> Steps:
+        """Move replicas of these partitions, cancel moves, drain and decommission brokers, while there are
+        faults; then ask for the ordinary state of all brokers. `counts` the outcomes.
+        """
+        notes, asked = self._notes, dict[NodeId, str]()
+        while notes.is_operated:
+            if random.random() < _STATE_CHANGES:
+                node, state = random.choice(self._brokers), random.choice(_STATES)
+                code = yield from self._ask_state(random, node, state)
+                asked[node] = state
+                counts[f"{state}-{code.name}"] += 1
+            else:
+                code = yield from self._move(random, *random.choice(moved))
+                counts[f"moved-{code.name}"] += 1
+            yield random.randint(*_OPERATE_US)
+        for node in [node for node, state in asked.items() if state != "active"]:
+            while (yield from self._ask_state(random, node, "active")) is not ErrorCode.NONE:
+                yield random.randint(*_PAUSE_US)
+
+    def _ask_state(
+        self, random: Random, node: NodeId, state: str
+    ) -> Generator[Ask | int, Message | None, ErrorCode]:
+        change = AlterableConfig(name=BROKER_STATE_KEY, config_operation=_SET, value=state)
+        resource = AlterConfigsResource(
+            resource_type=BROKER_RESOURCE, resource_name=str(node), configs=[change]
+        )
+        request = IncrementalAlterConfigsRequest(resources=[resource])
+        response = yield from self._anyone(random, request, _ALTER_CONFIGS, IncrementalAlterConfigsResponse)
+        assert isinstance(response, IncrementalAlterConfigsResponse)
+        code = response.responses[0].error_code
+        # A decommissioned broker without replicas that has ended is unregistered, and comes back.
+        return _legal("IncrementalAlterConfigs", code, (ErrorCode.BROKER_ID_NOT_REGISTERED,))
+
+    def _move(
+        self, random: Random, topic: str, partition: int
+    ) -> Generator[Ask | int, Message | None, ErrorCode]:
+        brokers = len(self._brokers)
+        target = random.sample([*map(int, self._brokers)], random.randint(min(2, brokers), min(4, brokers)))
+        asked = ReassignablePartition(partition, None if random.random() < _CANCELS else target)
+        request = AlterPartitionReassignmentsRequest(
+            timeout_ms=_TIMEOUT_MS, topics=[ReassignableTopic(topic, [asked])]
+        )
+        response = yield from self._anyone(random, request, _REASSIGN, AlterPartitionReassignmentsResponse)
+        assert isinstance(response, AlterPartitionReassignmentsResponse)
+        codes = [response.error_code, *(p.error_code for t in response.responses for p in t.partitions)]
+        code = next((one for one in codes if one), 0)
+        refused = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        return _legal("AlterPartitionReassignments", code, refused)
 
     def writer(self, random: Random, partition: int) -> Steps:
         """Write one number after the other to a partition, each until it is acknowledged."""

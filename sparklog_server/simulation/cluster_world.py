@@ -60,6 +60,8 @@ _IMPATIENT = {
 WATCHED = (TOPIC, TRANSACTION_TOPIC, "__consumer_offsets", "__transaction_state")
 _LONE, _IN_RACKS = 0.2, 0.3
 _IMPATIENT_RUNS = 0.7
+_OPERATED = 0.5
+"""The part of the runs with three replicas in which replicas move, and brokers are drained."""
 _RUNS_US = 3_000_000
 """A broker that has run for so long is in service, where nodes are only killed."""
 
@@ -153,6 +155,13 @@ class _Run:
         steps_us = [START_US + one.at_ms * 1000 for one in scenario.faults if one.kind is Kind.STEP]
         self.history.stepped_us = min(steps_us, default=None)
         steps += [producers.reader, *(partial(producers.transactor, number=number) for number in range(IDS))]
+        self._operated = Counter[str]()
+        if (
+            self._replication.factor == _REPLICAS
+            and random_for(scenario.seed, "operator").random() < _OPERATED
+        ):
+            moved = [(name, one) for name in WATCHED for one in range(PARTITIONS)]
+            steps.append(partial(clients.operator, moved=moved, counts=self._operated))
         self._steps = {NodeId(101 + number): one for number, one in enumerate(steps)}
         self._broker_class = broker_class
         self._is_calm = all(fault.kind is Kind.KILL for fault in scenario.faults)
@@ -199,6 +208,7 @@ class _Run:
                 self.world.clock.at(at_us, partial(self._check_fenced, fault.nodes))
         self.world.start()
         self._run_until(scenario.core_ms)
+        self.notes.is_operated = False
         self._serve_in_core()
         self._run_until(scenario.end_ms)
         self.notes.is_over = True
@@ -259,6 +269,7 @@ class _Run:
         transactions = self.history.transactions
         counts["transactions"] = sum(txn.outcome is Transacted.COMMITTED for txn in transactions)
         counts.update(self.watch.counts)
+        counts.update(self._operated)
         return counts
 
     def _run_until(self, ms: int) -> None:
@@ -296,6 +307,8 @@ class _Run:
             partition = image.partition(at)
             if partition is None:
                 continue
+            if partition.adding_replicas or partition.removing_replicas:
+                raise Violation("move-stuck", f"{at}: {partition}")
             if set(partition.isr) != set(partition.replicas):
                 raise Violation("not-in-sync", f"{at} has the ISR {partition.isr} of {partition.replicas}")
             found = {node: brokers[node]._partitions.find(at.topic, at.partition) for node in partition.isr}
