@@ -131,10 +131,7 @@ def _page() -> str:
                 for key in CLIENT_METRICS_KEYS.values()
             ),
             "\n## Keys of Kafka without effect yet\n\nThese keys are validated. If one is set, the broker "
-            "reports that it has no effect.\n"
-            "\nThrottles of replication (`leader.replication.throttled.*`, "
-            "`follower.replication.throttled.*`) are not supported. Moves between\n"
-            "data directories have their own rate limit, `replica.alter.log.dirs.io.max.bytes.per.second`.\n",
+            "reports that it has no effect.\n",
             textwrap.fill(
                 ", ".join(f"`{name}`" for name in idle), 140, break_long_words=False, break_on_hyphens=False
             ),

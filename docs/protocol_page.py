@@ -122,13 +122,6 @@ MISSING: Final = (
         "is refused with INVALID_REPLICA_ASSIGNMENT.",
     ),
     Missing(
-        "throttles of replication",
-        "KIP-73",
-        "The settings `leader.replication.throttled.*` and `follower.replication.throttled.*` are stored "
-        "and have no effect.",
-        setting="leader.replication.throttled.rate",
-    ),
-    Missing(
         "tiered storage",
         "KIP-405",
         "`remote.storage.enable=true` on a topic is refused. The settings `remote.log.*` have no effect.",

@@ -84,6 +84,14 @@ REPLICATION_BYTES_IN = _counter(
 REPLICATION_BYTES_OUT = _counter(
     f"{_TOPIC}_replicationbytesout_total", "Bytes of batches in responses to followers."
 )
+REASSIGNMENT_BYTES_IN = _counter(
+    f"{_TOPIC}_reassignmentbytesin_total",
+    "Those of them for replicas of this node that a reassignment adds.",
+)
+REASSIGNMENT_BYTES_OUT = _counter(
+    f"{_TOPIC}_reassignmentbytesout_total",
+    "Bytes of batches in responses to replicas that a reassignment adds.",
+)
 
 # -- replicas of this node
 
@@ -116,6 +124,14 @@ ISR_SHRINKS = _counter(
 )
 FAILED_ISR_UPDATES = _counter(
     f"{_REPLICAS}_failedisrupdates_total", "Changes of the ISR that the controller refused."
+)
+LEADER_THROTTLED_RATE = _gauge(
+    "kafka_server_leaderreplication_byte_rate",
+    "Bytes a second sent to throttled replicas, of the last half a minute.",
+)
+FOLLOWER_THROTTLED_RATE = _gauge(
+    "kafka_server_followerreplication_byte_rate",
+    "Bytes a second received by throttled replicas of this node, of the last half a minute.",
 )
 
 _PARTITION = "kafka_cluster_partition"

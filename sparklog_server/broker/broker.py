@@ -436,8 +436,8 @@ class Broker:
                 shards.published(delta, now)
             if delta.brokers_changed:
                 self._standing.brokers_changed(delta.after, now)
-                if self._replication is not None:
-                    self._replication.published(delta, now)
+            if self._replication is not None and (delta.brokers_changed or delta.configs_changed):
+                self._replication.published(delta, now)
         if self._controller_registration is not None and not self.is_stopping:
             self._controller_registration.published(now)
         for then, reply in quorum.take_committed():

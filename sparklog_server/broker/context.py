@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         TransactionPort,
     )
     from sparklog_server.replica.sessions import ReplicaSessions
+    from sparklog_server.replica.throttle import Throttles
 
 
 class SessionsPort(Protocol):
@@ -97,6 +98,8 @@ class Context:
         self.broker_epoch = BrokerEpoch()
         self._entropy = parts.entropy
         self._replica_sessions: ReplicaSessions | None = None
+        self.throttles: Throttles | None = None
+        """Of replication, once a throttle was set."""
         self._consumer_sessions: ConsumerSessions | None = None
         self._client_telemetry: ClientTelemetry | None = None
         self.auto_creations: set[str] = set()

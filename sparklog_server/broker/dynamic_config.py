@@ -9,7 +9,15 @@ from typing import Final, cast
 
 import msgspec
 
-from sparklog_server.config.layers import MOVE_RATE, Layers, dynamic_key
+from sparklog_server.config.keys import LONG_MAX
+from sparklog_server.config.layers import (
+    FOLLOWER_RATE,
+    LEADER_RATE,
+    MOVE_RATE,
+    REASSIGNMENT_RATE,
+    Layers,
+    dynamic_key,
+)
 from sparklog_server.config.settings import BrokerSettings, TopicSettings
 from sparklog_server.controller.configs import layers_in
 from sparklog_server.log.log_config import CompressionType, LogConfig, TimestampType
@@ -194,3 +202,34 @@ def move_rate_max(layers: Layers) -> float:
     """The bytes per second at which replicas may move between directories; infinite if nothing is set."""
     text = layers.broker.get(MOVE_RATE, layers.cluster.get(MOVE_RATE))
     return float("inf") if text is None else max(float(text), 1.0)
+
+
+class ReplicationRates(msgspec.Struct, frozen=True):
+    """The bytes per second of throttled replication; None: not bounded. `leader` and `follower` apply to the
+    replicas that topics list (KIP-73), `reassignment` to all that are outside the ISR, on either side.
+    """
+
+    leader: int | None = None
+    follower: int | None = None
+    reassignment: int | None = None
+
+
+UNTHROTTLED: Final = ReplicationRates()
+
+
+def replication_rates(layers: Layers) -> ReplicationRates:
+    """The rates in force."""
+
+    def rate(name: str) -> int | None:
+        text = layers.broker.get(name, layers.cluster.get(name))
+        return None if text is None or int(text) == LONG_MAX else int(text)
+
+    return ReplicationRates(rate(LEADER_RATE), rate(FOLLOWER_RATE), rate(REASSIGNMENT_RATE))
+
+
+def throttled_partitions(listed: tuple[str, ...], node_id: int) -> frozenset[int] | None:
+    """The partitions of which a topic lists the replica on a node, as `partition:broker`; None: `*`, all."""
+    if listed == ("*",):
+        return None
+    pairs = [one.partition(":") for one in listed if one]
+    return frozenset(int(index) for index, _, broker in pairs if int(broker) == node_id)

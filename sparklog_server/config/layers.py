@@ -23,12 +23,12 @@ from .tls_settings import listener_texts
 from .topic_settings import TopicSettings, topic_defaults_of, topic_keys_of_broker
 
 
-def _throttle(name: str, doc: str, *, at_least: int = 0, has_effect: bool = False) -> tuple[Key, str]:
-    return Key(name, Kind.LONG, doc, at_least, update=Update.CLUSTER_WIDE, has_effect=has_effect), str(
-        LONG_MAX
-    )
+def _throttle(name: str, doc: str, *, at_least: int = 0) -> tuple[Key, str]:
+    return Key(name, Kind.LONG, doc, at_least, update=Update.CLUSTER_WIDE), str(LONG_MAX)
 
 
+LEADER_RATE = "leader.replication.throttled.rate"
+FOLLOWER_RATE = "follower.replication.throttled.rate"
 MOVE_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 REASSIGNMENT_RATE = "sparklog.reassignment.throttled.rate"
 BROKER_STATE = "sparklog.broker.state"
@@ -38,22 +38,21 @@ DYNAMIC_ONLY: dict[str, tuple[Key, str]] = {
     key.name: (key, default)
     for key, default in (
         _throttle(
-            "leader.replication.throttled.rate",
-            "The bytes a second that throttled replicas are sent by this leader.",
+            LEADER_RATE,
+            "The bytes a second that throttled replicas are sent by this leader while they are not in sync. "
+            "With 0 they are sent nothing.",
         ),
         _throttle(
-            "follower.replication.throttled.rate",
-            "The bytes a second that throttled replicas of this follower ask for.",
+            FOLLOWER_RATE,
+            "The bytes a second that throttled replicas of this follower ask for while they are not in sync. "
+            "With 0 they ask for nothing.",
         ),
-        _throttle(
-            MOVE_RATE, "The bytes a second that replicas move at between data directories.", has_effect=True
-        ),
+        _throttle(MOVE_RATE, "The bytes a second that replicas move at between data directories."),
         _throttle(
             REASSIGNMENT_RATE,
             "The bytes a second at which each broker sends, and each receives, the records of replicas that "
             "are not in sync. Removed by the controller once all are.",
             at_least=1,
-            has_effect=True,
         ),
         (
             Key(

@@ -172,12 +172,10 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = LONG_MAX
     follower_replication_throttled_replicas: Annotated[
         tuple[str, ...],
-        _later(
-            _throttled(
-                "follower.replication.throttled.replicas",
-                "The replicas whose replication is throttled on the follower, as `partition:broker`; `*` "
-                "means all.",
-            )
+        _throttled(
+            "follower.replication.throttled.replicas",
+            "The replicas that `follower.replication.throttled.rate` of their broker applies to, as "
+            "`partition:broker`; `*` means all.",
         ),
     ] = ()
     index_interval_bytes: Annotated[
@@ -191,12 +189,10 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 4096
     leader_replication_throttled_replicas: Annotated[
         tuple[str, ...],
-        _later(
-            _throttled(
-                "leader.replication.throttled.replicas",
-                "The replicas whose replication is throttled on the leader, as `partition:broker`; `*` "
-                "means all.",
-            )
+        _throttled(
+            "leader.replication.throttled.replicas",
+            "The partitions that `leader.replication.throttled.rate` of a broker applies to while it leads "
+            "them, as `partition:broker`; `*` means all.",
         ),
     ] = ()
     local_retention_bytes: Annotated[

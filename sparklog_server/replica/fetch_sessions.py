@@ -6,15 +6,9 @@ from collections.abc import Callable, Container
 from typing import Final, Protocol
 
 from sparklog.errors import ErrorCode
-from sparklog.model import TopicPartition, Uuid
+from sparklog.model import Uuid
 from sparklog.wire.schema import INT32_MAX
 
-Throttled = Callable[[TopicPartition], bool]
-"""Whether the quota of a throttled partition is used up for now (KIP-73); no quota fills this hook yet.
-
-A leader then sends no records of the partition to a replica outside the ISR; a follower leaves the partition
-out of its fetches. The leader asks again with each response, the follower after `replica.fetch.backoff.ms`.
-"""
 FULL_FETCH: Final = 0
 """The epoch of a request that names every partition, and asks for a new session."""
 NO_SESSION: Final = -1

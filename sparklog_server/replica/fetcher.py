@@ -7,17 +7,30 @@
 The requests form an incremental session (KIP-227): each names only the partitions whose position has changed
 since the leader was told, and each response only those with something new.
 
+A throttled partition (KIP-73) is left out while the throttle has no room, and asks for no more than its share
+of what there is. Alone, it keeps its place in the session meanwhile, and no request is sent.
+
 A request that finds nothing new waits at the leader. If a position changes meanwhile, because a partition is
 placed or a truncation is done, a second request tells it at once, and ends the wait of the first.
 """
 
 from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import msgspec
 
 from sparklog.errors import ErrorCode, code_of
-from sparklog.model import Instant, LeaderEpoch, Micros, NodeId, Offset, OffsetAndEpoch, Uuid, earlier
+from sparklog.model import (
+    Instant,
+    LeaderEpoch,
+    Micros,
+    NodeId,
+    Offset,
+    OffsetAndEpoch,
+    TopicPartition,
+    Uuid,
+    earlier,
+)
 from sparklog.wire.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -32,7 +45,8 @@ from sparklog_server.replica.fetch_sessions import FIRST_EPOCH, FULL_FETCH, epoc
 from sparklog_server.replica.follower import FollowedKey, Follower, Phase, Position
 from sparklog_server.replica.leader import PartitionUnavailable
 
-from .fetch_sessions import Throttled
+if TYPE_CHECKING:
+    from sparklog_server.replica.throttle import Throttle
 
 _FIRST_REST_US: Final = 20_000
 _DELAY_US: Final = 50_000
@@ -52,6 +66,8 @@ _SESSION_ERRORS: Final = (
 )
 _NO_SESSION: Final = 0
 _IN_FLIGHT_MAX: Final = 2
+_NOWHERE: Final = Position(Offset(-1), LeaderEpoch(-1), Offset(-1), LeaderEpoch(-1))
+"""A position that no follower has."""
 _READ_US: Final = 2_000_000
 """How long after a consumer began to wait here the leader tells each high watermark at once."""
 
@@ -98,10 +114,14 @@ class Fetcher:
         limits: FetchLimits,
         cutting: Cutting,
         trace: Callable[..., None],
-        throttled: Throttled | None = None,
     ) -> None:
         self.leader = leader
-        self._throttled = throttled
+        self._throttle: Throttle | None = None
+        self._is_outside: Callable[[TopicPartition], bool]
+        # Those that wait for room in the throttle until `_room_us`, and those in the session with a bound.
+        self._waiting: dict[FollowedKey, None] = {}
+        self._room_us: Micros | None = None
+        self._bounded: dict[FollowedKey, None] = {}
         self._in_flight: list[SentFetch] = []  # of this session, in the order in which they were sent
         self._node_id = node_id
         self._limits = limits
@@ -127,15 +147,28 @@ class Fetcher:
         self._followers[follower.key] = follower
         self._changed[follower.key] = None
         self._resting.pop(follower.key, None)
+        self._waiting.pop(follower.key, None)
 
     def leave(self, key: FollowedKey) -> None:
         """Fetch a partition no more."""
         self._followers.pop(key, None)
         self._resting.pop(key, None)
+        self._waiting.pop(key, None)
         self._changed[key] = None
 
+    def throttle_by(self, throttle: "Throttle | None", is_outside: Callable[[TopicPartition], bool]) -> None:
+        """Let this throttle apply from now on, or none, to the partitions of which this node's replica
+        `is_outside` the ISR.
+        """
+        self._throttle, self._is_outside = throttle, is_outside
+        self._waiting.clear()
+        self._bounded.clear()
+        # The leader may have told of each how much it may send: all are asked for anew.
+        self._changed |= dict.fromkeys(self._followers)
+        self._reported = dict.fromkeys(self._reported, _NOWHERE)
+
     def changed(self, key: FollowedKey) -> None:
-        """A partition may be fetched on: its sync or its truncation is done."""
+        """A partition may be fetched on: its sync or its truncation is done, or its ISR has changed."""
         self._changed[key] = None
 
     def go_on(self, follower: Follower, now: Instant) -> None:
@@ -177,7 +210,7 @@ class Fetcher:
         due_us = self._delayed_until_us
         for key in self._resting:
             due_us = earlier(due_us, self._followers[key].again_us)
-        return due_us
+        return earlier(due_us, self._room_us) if self._waiting else due_us
 
     @property
     def _has_room(self) -> bool:
@@ -191,7 +224,7 @@ class Fetcher:
         if not self._has_room or (self._rests_until_us is not None and now.mono_us < self._rests_until_us):
             return None
         self._rests_until_us = None
-        if self._read or self._resting:
+        if self._read or self._resting or self._waiting:
             self._wake(now)
         if self._is_delayed(now):
             return None
@@ -199,24 +232,35 @@ class Fetcher:
             return None
         if self._session_epoch == FULL_FETCH:
             self._reported.clear()
+            self._bounded.clear()
             self._changed = dict.fromkeys(self._followers)
+        bounds = {} if self._throttle is None else self._bounds(self._throttle, now)
         topics: dict[Uuid, FetchTopic] = {}
-        forgotten: dict[Uuid, ForgottenTopic] = {}
+        left_out: list[FollowedKey] = []
+        held: list[FollowedKey] = []
         changed: list[FollowedKey] = []
         for key in self._changed:
             follower = self._followers.get(key)
-            if follower is not None and follower.is_fetchable and self._throttled is not None:
-                self._rest_throttled(follower, self._throttled, now)
-            if follower is not None and follower.is_fetchable:
-                if self._name(key, follower, topics):
-                    changed.append(key)
-            elif self._reported.pop(key, None) is not None:
-                topic_id, index = key
-                if topic_id not in forgotten:
-                    forgotten[topic_id] = ForgottenTopic(topic_id=topic_id, partitions=[])
-                forgotten[topic_id].partitions.append(index)
+            if follower is None or not follower.is_fetchable:
+                if key in self._reported:
+                    left_out.append(key)
+            elif bounds and bounds.get(key) == 0:
+                self._waiting[key] = None
+                if key in self._reported:
+                    held.append(key)
+            elif self._name(key, follower, topics, bounds.get(key) if bounds else None):
                 changed.append(key)
         self._changed = {}
+        if held and not topics and not left_out and len(held) == len(self._reported):
+            return None  # there is nothing else to fetch: the session waits with them
+        forgotten: dict[Uuid, ForgottenTopic] = {}
+        for key in (*left_out, *held):
+            del self._reported[key]
+            topic_id, index = key
+            if topic_id not in forgotten:
+                forgotten[topic_id] = ForgottenTopic(topic_id=topic_id, partitions=[])
+            forgotten[topic_id].partitions.append(index)
+            changed.append(key)
         if not self._reported:
             self._end_session()
             return None
@@ -239,9 +283,34 @@ class Fetcher:
         self._in_flight.append(sent)
         return sent
 
-    def _rest_throttled(self, follower: Follower, throttled: Throttled, now: Instant) -> None:
-        if throttled(follower.partition.topic_partition):
-            self.rest(follower, self._limits.backoff_us, now)
+    def _bounds(self, throttle: "Throttle", now: Instant) -> dict[FollowedKey, int]:
+        """The bytes that those changed partitions may ask for that are throttled: 0 if they must wait. As in
+        Kafka, a replica that has reached the high watermark is not throttled, nor is one in the ISR.
+        """
+        throttle.refill(now)
+        rooms: dict[FollowedKey, int] = {}
+        for key in self._changed:
+            self._waiting.pop(key, None)
+            self._bounded.pop(key, None)
+            follower = self._followers.get(key)
+            if (
+                follower is None
+                or not follower.is_fetchable
+                or not follower.is_behind
+                or self._reported.get(key) == follower.position()
+            ):
+                continue
+            name = follower.partition.topic_partition
+            room = throttle.room(name) if self._is_outside(name) else None
+            if room is not None:
+                rooms[key] = room
+        self._room_us = throttle.deadline_us
+        asking = len(rooms) + len(self._bounded)
+        for key, room in rooms.items():
+            if room:
+                rooms[key] = max(room // asking, 1)
+                self._bounded[key] = None
+        return rooms
 
     def _is_delayed(self, now: Instant) -> bool:
         """Whether to wait for a sync first: while the leader held the request, it would not learn that the
@@ -274,9 +343,16 @@ class Fetcher:
                 del self._resting[key]
                 follower.fetch_again()
                 self._changed[key] = None
+        if self._waiting and self._room_us is not None and self._room_us <= now.mono_us:
+            self._changed |= self._waiting
+            self._waiting.clear()
 
-    def _name(self, key: FollowedKey, follower: Follower, topics: dict[Uuid, FetchTopic]) -> bool:
-        """Add a partition to the request, if its position is not the one that the leader has."""
+    def _name(
+        self, key: FollowedKey, follower: Follower, topics: dict[Uuid, FetchTopic], bytes_max: int | None
+    ) -> bool:
+        """Add a partition to the request, if its position is not the one that the leader has. A throttled one
+        asks for `bytes_max` at most.
+        """
         position = follower.position()
         if self._reported.get(key) == position:
             return False
@@ -287,6 +363,7 @@ class Fetcher:
             topic = topics[topic_id] = FetchTopic(
                 topic=follower.partition.topic_partition.topic, topic_id=topic_id, partitions=[]
             )
+        limit = self._limits.partition_bytes_max
         topic.partitions.append(
             FetchPartition(
                 partition=index,
@@ -294,7 +371,7 @@ class Fetcher:
                 fetch_offset=position.fetch_offset,
                 last_fetched_epoch=position.last_fetched_epoch,
                 log_start_offset=position.log_start_offset,
-                partition_max_bytes=self._limits.partition_bytes_max,
+                partition_max_bytes=limit if bytes_max is None else min(bytes_max, limit),
                 high_watermark=position.high_watermark,
             )
         )
@@ -314,6 +391,8 @@ class Fetcher:
                 self._rest(code.name, now)
             return
         self._rest_us = _FIRST_REST_US
+        if self._throttle is not None:
+            self._throttle.refill(now)
         if sent.request.session_epoch == FULL_FETCH and response.session_id != _NO_SESSION:
             self._session_id, self._session_epoch = response.session_id, FIRST_EPOCH
         asked_anew = self._in_flight[0].changed if self._in_flight else frozenset()
@@ -375,8 +454,12 @@ class Fetcher:
                 self._cutting.restart(follower, log_start, now)
                 return
             if isinstance(records, (bytes, bytearray, memoryview)) and len(records):
+                if (throttle := self._throttle) is not None:
+                    name = follower.partition.topic_partition
+                    throttle.passed(name, len(records), is_outside=self._is_outside(name))
                 follower.partition.append_as_follower(records, asked.leader_epoch, now)
             follower.partition.leader_reported(Offset(data.high_watermark), log_start, now)
+            follower.is_behind = data.high_watermark > follower.partition.log.log_end_offset
         except RecordsRefused as refused:
             self._trace(
                 "replica-records-refused",

@@ -53,12 +53,13 @@ class Position(msgspec.Struct, frozen=True, gc=False):
 class Follower:
     """One followed partition in one leader epoch. `again_us` is set exactly while RESTING; `is_compared`: the
     leader has compared its log with this one; `is_read`: consumers wait, or waited lately, for the high
-    watermark.
+    watermark; `is_behind`: the leader has not told a high watermark yet that this log reaches.
     """
 
     __slots__ = (
         "again_us",
         "awaited",
+        "is_behind",
         "is_compared",
         "is_read",
         "leader_epoch",
@@ -75,6 +76,7 @@ class Follower:
         self.again_us: Micros | None = None
         self.is_compared = False
         self.is_read = False
+        self.is_behind = True
         self.awaited: bytes | None = None  # appended when the log begins anew
 
     @property

@@ -114,14 +114,17 @@ class LeaderReplica:
         maximal = self.isr.maximal
         for node, progress in self.followers.items():
             if progress.log_end_offset < committed and (
-                node in maximal
-                or (
-                    progress.is_caught_up(log_end, now, rules.lag_max_us)
-                    and rules.is_eligible(node, progress.broker_epoch, progress.directory)
-                )
+                node in maximal or _joins_soon(node, progress, log_end, rules, now)
             ):
                 committed = progress.log_end_offset
         return committed
+
+    def awaits(self, replica: NodeId, log_end: Offset, rules: InSyncRules, now: Instant) -> bool:
+        """Whether the high watermark waits for a replica, as `committed_end` does."""
+        progress = self.followers.get(replica)
+        return progress is not None and (
+            replica in self.isr.maximal or _joins_soon(replica, progress, log_end, rules, now)
+        )
 
     def may_join(
         self, replica: NodeId, rules: InSyncRules, *, high_watermark: Offset, log_start: Offset
@@ -152,6 +155,14 @@ class LeaderReplica:
                 and not self.followers[node].is_caught_up(log_end, now, rules.lag_max_us)
             ]
         )
+
+
+def _joins_soon(
+    node: NodeId, progress: FollowerProgress, log_end: Offset, rules: InSyncRules, now: Instant
+) -> bool:
+    return progress.is_caught_up(log_end, now, rules.lag_max_us) and rules.is_eligible(
+        node, progress.broker_epoch, progress.directory
+    )
 
 
 Role = LeaderReplica | Following | None

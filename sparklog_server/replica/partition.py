@@ -105,6 +105,7 @@ class Partition:
         "_noted",
         "_replica_count",
         "_rules",
+        "adding",
         "disk",
         "durability",
         "error",
@@ -157,6 +158,7 @@ class Partition:
         self.standing: dict[Standing, None] = {}
         self._node_id = node_id
         self._is_frozen = False  # the high watermark does not move
+        self.adding: tuple[NodeId, ...] = ()  # the replicas that a reassignment adds
         self.settings = log.settings
 
     @property
@@ -181,6 +183,7 @@ class Partition:
         if self.error in _ENDED:
             return False
         self._replica_count = len(placement.replicas)
+        self.adding = placement.adding_replicas
         self._noted.placed[self] = None
         leader = self.leader
         if placement.leader != self._node_id:
@@ -386,6 +389,11 @@ class Partition:
         """
         self._advance(now)
 
+    def is_awaited(self, replica: NodeId, now: Instant) -> bool:
+        """Whether the high watermark waits for a replica: it is in sync, may be by now, or may join soon."""
+        leader = self.leader
+        return leader is not None and leader.awaits(replica, self.log.log_end_offset, self._rules, now)
+
     # -- the follower's side
 
     def append_as_follower(
@@ -397,6 +405,8 @@ class Partition:
         result = self.disk.append_as_follower(records, leader_epoch, now)
         if result is not None:
             self._appended(len(records), now)
+            if self._node_id in self.adding:
+                self.disk.traffic.reassignment_bytes_in += len(records)
         return result
 
     def leader_reported(self, high_watermark: Offset, log_start_offset: Offset, now: Instant) -> None:

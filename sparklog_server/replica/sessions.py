@@ -9,7 +9,7 @@ change. A parked response is built from the marked ones.
 """
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from sparklog.model import Instant, Micros, NodeId, Offset
 from sparklog.wire.messages.fetch import EpochEndOffset as DivergingEpoch
@@ -19,7 +19,8 @@ from sparklog_server.replica.fetch_sessions import FIRST_EPOCH, UNUSED_US, PartK
 from sparklog_server.replica.partition import Partition
 from sparklog_server.replica.progress import NEVER, FollowerProgress
 
-from .fetch_sessions import Throttled
+if TYPE_CHECKING:
+    from sparklog_server.replica.throttle import Throttle
 
 SESSIONS_PER_BROKER_MAX: Final = 64
 """How many sessions one follower may have: Kafka's brokers have one for each of `num.replica.fetchers`."""
@@ -83,12 +84,24 @@ class StandingPart:
             self.partition = None
 
     @property
-    def is_throttled(self) -> bool:
-        """Whether the follower is sent no records for now: it is not in the ISR, and a quota is used up."""
+    def throttled_room(self) -> int | None:
+        """The bytes that the throttle leaves the follower now: 0 while its records are held back, and its
+        session is told once there is room; None if it is not throttled. A replica is not for which the high
+        watermark waits, that is one in sync, or about to be.
+        """
         session, partition = self.session, self.partition
-        throttled = session.throttled
-        assert throttled is not None, "asked only where replication may be throttled"
-        return partition is not None and self in session.outside and throttled(partition.topic_partition)
+        throttle = session.throttle
+        if (
+            throttle is None
+            or partition is None
+            or self not in session.outside
+            or partition.is_awaited(session.node, throttle.now)
+        ):
+            return None
+        room = throttle.room(partition.topic_partition)
+        if room == 0:
+            throttle.waiting[session] = None
+        return room
 
     @property
     def has_news(self) -> bool:
@@ -99,12 +112,11 @@ class StandingPart:
         if partition is None or self.error or self.diverging is not None:
             return True
         asked, log = self.asked, partition.log
-        has_quota = self.session.throttled is not None
         return (
             (
                 asked.fetch_offset < log.log_end_offset
                 and not self.is_awaiting
-                and not (has_quota and self.is_throttled)
+                and (self.session.throttle is None or self.throttled_room != 0)
             )
             or asked.fetch_offset < log.log_start_offset
             or max(asked.high_watermark, self.told_high_watermark) < partition.high_watermark
@@ -123,8 +135,11 @@ class StandingPart:
         if is_broken:
             return True
         self.is_awaiting = self.is_awaiting or bool(data.records)
-        if self.is_awaiting or not self.has_news:
-            self.session.marked.pop(self, None)
+        session = self.session
+        # One that is held back stays marked: it is looked at again by time, and is not caught up.
+        may_be_held = session.throttle is not None and self in session.outside
+        if self.is_awaiting or not (may_be_held or self.has_news):
+            session.marked.pop(self, None)
         return is_changed or bool(data.records)
 
     def appended(self) -> None:
@@ -135,7 +150,7 @@ class StandingPart:
             session.marked[self] = None
             if self.progress is not None:
                 self.progress.had_everything(session.fetched_us)
-        if session.parked is not None:
+        if session.parked is not None and (session.throttle is None or self.throttled_room != 0):
             session.parked.released()
 
     def high_watermark_moved(self) -> None:
@@ -159,11 +174,14 @@ class StandingPart:
         leader = None if self.partition is None else self.partition.leader
         if leader is None:
             return
+        session = self.session
         # Its request may never name this part again: the log is idle, and the follower was only fenced.
-        if self.session.node in leader.isr.committed:
-            self.session.outside.pop(self, None)
-        else:
-            self.session.outside[self] = None
+        if session.node not in leader.isr.committed:
+            session.outside[self] = None
+        elif self in session.outside:
+            del session.outside[self]
+            if session.throttle is not None:
+                session.look_again()  # it may have been held back
 
     def role_ended(self) -> None:
         self.partition = None
@@ -177,7 +195,7 @@ class StandingPart:
 class ReplicaSession:
     """The session of one fetcher of a follower. `id` 0 is that of a request without a session; `marked` are
     the parts with news, those that waited longest first, `outside` those for which the follower is not in the
-    ISR; `fetched_us` is the time of its last request, `throttled` tells which partitions are throttled.
+    ISR; `fetched_us` is the time of its last request, `throttle` the one that may hold records back.
     """
 
     __slots__ = (
@@ -189,14 +207,14 @@ class ReplicaSession:
         "outside",
         "parked",
         "parts",
-        "throttled",
+        "throttle",
         "uses_topic_ids",
     )
 
     def __init__(
-        self, session_id: int, node: NodeId, *, uses_topic_ids: bool, throttled: Throttled | None = None
+        self, session_id: int, node: NodeId, *, uses_topic_ids: bool, throttle: "Throttle | None" = None
     ) -> None:
-        self.throttled = throttled
+        self.throttle = throttle
         self.id = session_id
         self.node = node
         self.uses_topic_ids = uses_topic_ids
@@ -229,6 +247,11 @@ class ReplicaSession:
             self.marked.pop(part, None)
             self.outside.pop(part, None)
 
+    def look_again(self) -> None:
+        """Records that were held back may be sent now."""
+        if self.parked is not None:
+            self.parked.released()
+
     def close(self) -> None:
         """End the session."""
         for part in self.parts.values():
@@ -242,9 +265,9 @@ class ReplicaSession:
 class ReplicaSessions:
     """The sessions of all followers, at most `SESSIONS_PER_BROKER_MAX` for each."""
 
-    def __init__(self, entropy: Callable[[int], bytes], throttled: Throttled | None = None) -> None:
+    def __init__(self, entropy: Callable[[int], bytes]) -> None:
         self._entropy = entropy
-        self.throttled = throttled
+        self.throttle: Throttle | None = None
         self._by_id: dict[int, ReplicaSession] = {}
 
     def __len__(self) -> int:
@@ -253,6 +276,15 @@ class ReplicaSessions:
     def find(self, session_id: int) -> ReplicaSession | None:
         """The session of that id."""
         return self._by_id.get(session_id)
+
+    def throttle_by(self, throttle: "Throttle | None") -> None:
+        """Let this throttle hold records back from now on, or none."""
+        self.throttle = throttle
+        for session in self._by_id.values():
+            session.throttle = throttle
+            for part in session.outside:
+                session.marked[part] = None
+            session.look_again()
 
     def begin(self, node: NodeId, now: Instant, *, uses_topic_ids: bool) -> ReplicaSession:
         """A new session; those of the follower that it no longer uses are closed, and the least recently used
@@ -266,7 +298,7 @@ class ReplicaSessions:
             self.end(min(own, key=lambda one: (one.fetched_us, one.id)).id)
         session_id = new_id(self._entropy, self._by_id)
         session = self._by_id[session_id] = ReplicaSession(
-            session_id, node, uses_topic_ids=uses_topic_ids, throttled=self.throttled
+            session_id, node, uses_topic_ids=uses_topic_ids, throttle=self.throttle
         )
         return session
 

@@ -2,7 +2,9 @@
 
 
 class TopicTraffic:
-    """Sizes in bytes. A partition counts as one request for each Produce and Fetch that names it."""
+    """Sizes in bytes. A partition counts as one request for each Produce and Fetch that names it. The bytes
+    of reassignments, to and from replicas that they add, are part of those of replication.
+    """
 
     __slots__ = (
         "bytes_in",
@@ -12,6 +14,8 @@ class TopicTraffic:
         "failed_produce_requests",
         "fetch_requests",
         "produce_requests",
+        "reassignment_bytes_in",
+        "reassignment_bytes_out",
         "records_in",
         "replication_bytes_in",
         "replication_bytes_out",
@@ -22,6 +26,7 @@ class TopicTraffic:
         self.produce_requests = self.failed_produce_requests = 0
         self.fetch_requests = self.failed_fetch_requests = 0
         self.replication_bytes_in = self.replication_bytes_out = 0
+        self.reassignment_bytes_in = self.reassignment_bytes_out = 0
 
     def produce_refused(self, rejected_bytes: int = 0) -> None:
         """A batch for the topic was refused; `rejected_bytes` if its content was the reason."""

@@ -9,6 +9,8 @@ from functools import partial
 from random import Random
 from typing import Any, NamedTuple, Protocol, cast
 
+import msgspec
+
 from sparklog.effects import Effect
 from sparklog.errors import ErrorCode, code_of
 from sparklog.model import Instant, NodeId, Offset, Uuid
@@ -21,6 +23,7 @@ from sparklog.wire.messages.alter_partition_reassignments import (
 from sparklog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from sparklog.wire.messages.broker_registration import BrokerRegistrationRequest
 from sparklog.wire.schema import Message
+from sparklog_server.config.layers import REASSIGNMENT_RATE
 from sparklog_server.config.topic_settings import TopicSettings
 from sparklog_server.controller.alter_partition import alter_partition
 from sparklog_server.controller.brokers import Brokers, fencing
@@ -28,8 +31,9 @@ from sparklog_server.controller.reassignments import alter_partition_reassignmen
 from sparklog_server.controller.sessions import Sessions
 from sparklog_server.metadata.entries import BrokerImage, PartitionImage
 from sparklog_server.metadata.features import ELR_VERSION, INITIAL
-from sparklog_server.metadata.image import MetadataImage
+from sparklog_server.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
 from sparklog_server.metadata.records import (
+    ConfigRecord,
     FeatureLevelRecord,
     PartitionChangeRecord,
     PartitionRecord,
@@ -60,6 +64,8 @@ class Habits(NamedTuple):
     hasty: float  # a replica that just joined, or that the leader proposed to remove, is elected at once
     has_elr: bool
     reassign_us: int  # the mean time between reassignments, and cancels of them; 0 for never
+    throttles: tuple[ConfigRecord, ...] = ()  # of replication
+    is_throttle_kept: bool = False  # until the end, else until nothing fails any more
 
     @classmethod
     def drawn(cls, random: Random) -> "Habits":
@@ -75,6 +81,33 @@ class Habits(NamedTuple):
             has_elr=random.random() < 0.8,
             reassign_us=random.choice((0, 0, 300_000, 1_000_000)),
         )
+
+    def throttled(self, random: Random) -> "Habits":
+        """Some runs throttle the replicas outside the ISR, or those that the topic lists, on either side."""
+        if random.random() < 0.6:
+            return self
+        rate = random.choice((0, 30_000, 200_000))
+        if random.random() < 0.5:
+            least = str(max(rate, 1_000))
+            return self._replace(
+                throttles=(_setting(BROKER_RESOURCE, "", REASSIGNMENT_RATE, least),),
+                is_throttle_kept=rate > 0 and random.random() < 0.5,
+            )
+        sides = random.choice((("leader",), ("follower",), ("leader", "follower")))
+        listed = random.choice(("*", "0:1,0:2,1:3,2:4"))
+        records = [
+            record
+            for side in sides
+            for record in (
+                _setting(BROKER_RESOURCE, "", f"{side}.replication.throttled.rate", str(rate)),
+                _setting(TOPIC_RESOURCE, TOPIC, f"{side}.replication.throttled.replicas", listed),
+            )
+        ]
+        return self._replace(throttles=tuple(records), is_throttle_kept=rate > 0 and random.random() < 0.5)
+
+
+def _setting(resource_type: int, name: str, key: str, value: str) -> ConfigRecord:
+    return ConfigRecord(resource_type=resource_type, resource_name=name, name=key, value=value)
 
 
 class Replicas(Protocol):
@@ -122,11 +155,15 @@ class ModelController:
         self._nodes = nodes
         levels = INITIAL if self._habits.has_elr else {**INITIAL, ELR_VERSION: 0}
         self._commit([FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items()])
+        self._commit(self._habits.throttles)
+        self.reached["throttled"] += bool(self._habits.throttles)
         world.clock.after(_CHECK_US, self._check)
 
     def calm_down(self) -> None:
         """From now on nothing is lost, late or moved."""
         self._is_calm = True
+        if not self._habits.is_throttle_kept:
+            self._commit([msgspec.structs.replace(one, value=None) for one in self._habits.throttles])
 
     # -- requests
 

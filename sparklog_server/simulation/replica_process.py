@@ -43,6 +43,7 @@ from sparklog_server.metadata.entries import TopicImage
 from sparklog_server.metadata.image import MetadataImage, difference
 from sparklog_server.replica.replica_manager import ReplicaManager
 from sparklog_server.replica.sessions import ReplicaSessions
+from sparklog_server.replica.throttle import Throttles
 from sparklog_server.simulation.post import Frames, Post, PostedLinks
 from sparklog_server.simulation.replica_controller import ModelController
 from sparklog_server.simulation.world import Machine
@@ -79,6 +80,7 @@ class _Context:
         self.timers = RequestTimers()
         self.disconnect = process.disconnect
         self.replica_sessions = ReplicaSessions(entropy)
+        self.throttles: Throttles | None = None
 
     @property
     def settings(self) -> BrokerSettings:
@@ -200,7 +202,7 @@ class ReplicaProcess:
             leaders = [(one, one.leader, len(one.purgatory.heap)) for one in led]
             follow(self._live, self.partitions, None, delta, now)
             self.partitions.led.clear()  # no coordinator loads anything
-            if delta.brokers_changed:
+            if delta.brokers_changed or delta.configs_changed:
                 self.replication.published(delta, now)
             for one, leader, parked in leaders:
                 if one.leader is not leader and leader is not None:

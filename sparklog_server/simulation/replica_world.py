@@ -140,6 +140,7 @@ class _Run:
         self.post = Post()
         habits = Habits.drawn(random)
         habits = habits._replace(has_elr=habits.has_elr or needs_elr)
+        habits = habits.throttled(random_for(scenario.seed, "throttles"))
         self.controller = ModelController(
             random_for(scenario.seed, "controller"),
             random_for(scenario.seed, "moves"),

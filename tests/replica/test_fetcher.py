@@ -3,10 +3,11 @@
 import pytest
 
 from sparklog.model import Instant, LeaderEpoch, Micros, NodeId, Offset, Uuid
+from sparklog.record.batch import build_batch
 from sparklog.wire.messages.fetch import EpochEndOffset, FetchableTopicResponse, FetchResponse, PartitionData
-from sparklog_server.replica.fetch_sessions import Throttled
 from sparklog_server.replica.fetcher import Fetcher, FetchLimits, SentFetch
 from sparklog_server.replica.follower import Follower
+from sparklog_server.replica.throttle import Throttle
 from tests.log.logs import EPOCH, NOW, T0, TOPIC_ID
 from tests.replica.test_cutting import World
 
@@ -34,7 +35,7 @@ class Cuts:
 class Fetching:
     """A follower with three records, which are committed except the last ones, and its fetcher."""
 
-    def __init__(self, uncommitted: int = 0, throttled: Throttled | None = None) -> None:
+    def __init__(self, uncommitted: int = 0) -> None:
         self.world = World()
         self.world.append(3 - uncommitted, b"x")
         self.world.sync()
@@ -47,7 +48,7 @@ class Fetching:
             response_bytes_max=100,
             backoff_us=BACKOFF_US,
         )
-        self.fetcher = Fetcher(NodeId(1), LEADER, limits, self.cuts, lambda *_, **__: None, throttled)
+        self.fetcher = Fetcher(NodeId(1), LEADER, limits, self.cuts, lambda *_, **__: None)
 
     def follow(self, epoch: int) -> None:
         self.world.place(LEADER, epoch)
@@ -115,25 +116,114 @@ def test_a_log_goes_on_that_was_compared_before_the_leader_deleted_its_records()
     assert fetching.world.partition.log.log_start_offset == 3
 
 
-def test_a_throttled_partition_is_left_out_of_the_fetches_until_it_is_not() -> None:
-    is_throttled = False
-    fetching = Fetching(throttled=lambda partition: is_throttled and partition == T0)
-    fetching.follow(EPOCH + 1)
-    other, other_id = World(topic="u"), Uuid(bytes(15) + b"u")
-    other.place(LEADER, EPOCH + 1)
-    fetching.fetcher.follow(Follower(other.partition, other_id, LeaderEpoch(EPOCH + 1)))
-    first = fetching.request()
-    assert {topic.topic_id for topic in first.request.topics} == {TOPIC_ID, other_id}
-    is_throttled = True
-    fetching.respond(first, PartitionData(high_watermark=3, log_start_offset=0, records=b""))
-    sent = fetching.request().request
-    assert sent.topics == []
-    assert [(one.topic_id, one.partitions) for one in sent.forgotten_topics_data] == [(TOPIC_ID, [0])]
-    later = Instant(Micros(NOW.mono_us + BACKOFF_US), NOW.wall_ms)
-    assert fetching.fetcher.deadline() == later.mono_us
-    assert fetching.fetcher.next_request(1, later) is None
-    is_throttled = False
-    later = Instant(Micros(later.mono_us + BACKOFF_US), NOW.wall_ms)
-    again = fetching.fetcher.next_request(1, later)
-    assert again is not None
-    assert [topic.topic_id for topic in again.request.topics] == [TOPIC_ID]
+class Throttling(Fetching):
+    """A fetcher that `RATE` applies to, with a partition that is outside its ISR, and one that is not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.throttle = Throttle(lambda _topic: None, lambda: None, NOW)
+        self.throttle.change(None, RATE, NOW)
+        self.outside = {T0}
+        self.unanswered: list[SentFetch] = []
+        self.fetcher.throttle_by(self.throttle, self.outside.__contains__)
+        self.other = World(topic="u")
+        self.other.place(LEADER, EPOCH + 1)
+        self.other.partition.configure(in_sync_min=1, flush="never", now=NOW)
+        self.follow(EPOCH + 1)
+
+    def follow_other(self) -> None:
+        self.fetcher.follow(Follower(self.other.partition, OTHER_ID, LeaderEpoch(EPOCH + 1)))
+
+    def ask(self, us: int) -> tuple[list[Uuid], list[Uuid]] | None:
+        """The topics that the request names and forgets that is due `us` after the beginning."""
+        self.sent = self.fetcher.next_request(1, after(us))
+        if self.sent is None:
+            return None
+        self.unanswered.append(self.sent)
+        request = self.sent.request
+        return [one.topic_id for one in request.topics], [
+            one.topic_id for one in request.forgotten_topics_data
+        ]
+
+    def answer(self, us: int, *, high_watermark: int = 9, records: bytes = b"") -> None:
+        """The leader answers the last request, and those before it."""
+        assert self.sent is not None
+        for earlier in [one for one in self.unanswered if one is not self.sent]:
+            self.fetcher.responded(earlier, FetchResponse(session_id=SESSION), after(us))
+        self.unanswered.clear()
+        told = PartitionData(high_watermark=high_watermark, log_start_offset=0, records=records)
+        topics = [FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[told])] if records else []
+        self.fetcher.responded(self.sent, FetchResponse(session_id=SESSION, responses=topics), after(us))
+
+
+RATE = 1_000
+OTHER_ID = Uuid(bytes(15) + b"u")
+ROOM_US = 20_000
+
+
+def after(us: int) -> Instant:
+    return Instant(Micros(NOW.mono_us + us), NOW.wall_ms)
+
+
+def test_a_throttled_partition_is_left_out_until_there_is_room_and_the_others_go_on() -> None:
+    fetching = Throttling()
+    fetching.follow_other()
+    assert fetching.ask(0) == ([OTHER_ID], [])
+    fetching.answer(0)
+    assert fetching.fetcher.deadline() == after(ROOM_US).mono_us
+    assert fetching.ask(ROOM_US - 1) == ([], [])
+    assert fetching.ask(ROOM_US) == ([TOPIC_ID], [])
+    assert fetching.sent is not None
+    assert fetching.sent.request.topics[0].partitions[0].partition_max_bytes == RATE // 50
+    batch = bytes(build_batch([(None, bytes(60), (), NOW.wall_ms)], base_offset=3))
+    fetching.answer(ROOM_US, records=batch)
+    assert fetching.world.partition.log.log_end_offset == 4
+    assert fetching.ask(ROOM_US) == ([], [TOPIC_ID])
+    debt_us = len(batch) * 1_000_000 // RATE
+    assert fetching.fetcher.deadline() == after(ROOM_US + debt_us).mono_us
+    fetching.answer(ROOM_US)
+    assert fetching.ask(ROOM_US + debt_us) == ([TOPIC_ID], [])
+
+
+def test_a_throttled_partition_alone_keeps_its_session_while_it_waits() -> None:
+    fetching = Throttling()
+    assert fetching.ask(ROOM_US) == ([TOPIC_ID], [])
+    batch = bytes(build_batch([(None, bytes(60), (), NOW.wall_ms)], base_offset=3))
+    fetching.answer(ROOM_US, records=batch)
+    assert fetching.ask(ROOM_US) is None
+    due_us = fetching.fetcher.deadline()
+    assert due_us is not None
+    assert fetching.ask(due_us - NOW.mono_us) == ([TOPIC_ID], [])
+    assert fetching.sent is not None
+    assert fetching.sent.request.session_id == SESSION
+
+
+@pytest.mark.parametrize("reason", ["joined", "reached", "ended"])
+def test_a_partition_waits_no_longer_once_it_is_not_throttled(reason: str) -> None:
+    fetching = Throttling()
+    batch = bytes(build_batch([(None, bytes(60), (), NOW.wall_ms)], base_offset=3))
+    fetching.ask(ROOM_US)
+    fetching.answer(ROOM_US, records=batch, high_watermark=4 if reason == "reached" else 9)
+    if reason == "reached":  # as in Kafka: it has all that is committed, so it is in sync soon
+        assert fetching.ask(ROOM_US) == ([TOPIC_ID], [])
+        return
+    assert fetching.ask(ROOM_US) is None
+    if reason == "joined":
+        fetching.outside.clear()
+        fetching.fetcher.changed((TOPIC_ID, 0))
+    else:
+        fetching.fetcher.throttle_by(None, fetching.outside.__contains__)
+    assert fetching.ask(ROOM_US) == ([TOPIC_ID], [])
+    assert fetching.sent is not None
+    assert fetching.sent.request.topics[0].partitions[0].partition_max_bytes == 100
+
+
+def test_partitions_that_are_throttled_together_share_the_room() -> None:
+    fetching = Throttling()
+    fetching.follow_other()
+    fetching.outside.add(fetching.other.partition.topic_partition)
+    assert fetching.ask(0) is None
+    assert fetching.ask(ROOM_US) == ([TOPIC_ID, OTHER_ID], [])
+    assert fetching.sent is not None
+    bounds = [topic.partitions[0].partition_max_bytes for topic in fetching.sent.request.topics]
+    assert bounds == [RATE // 50 // 2] * 2

@@ -23,6 +23,7 @@ RARE = (
     "resigned-while-expanding",
     "resigned-while-shrinking",
     "resigned-with-parked-requests",
+    "throttled",
 )
 
 

@@ -11,7 +11,7 @@ A node that is alone has none of this.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from sparklog.effects import Loss
 from sparklog.errors import ErrorCode, code_of
@@ -34,16 +34,26 @@ from sparklog.wire.messages.list_offsets import (
 from sparklog.wire.schema import Message
 from sparklog_server.broker.cluster.broker_lifecycle import BrokerEpoch
 from sparklog_server.broker.cluster.links import OFFSETS, REPLICAS, Address, Links
+from sparklog_server.broker.dynamic_config import (
+    UNTHROTTLED,
+    DynamicBrokerConfig,
+    replication_rates,
+    throttled_partitions,
+)
 from sparklog_server.broker.proposals import Proposing
 from sparklog_server.config.replica_settings import RESPONSE_BYTES_MAX
 from sparklog_server.config.settings import BrokerSettings
-from sparklog_server.metadata.image import MetadataDelta
+from sparklog_server.metadata.image import MetadataDelta, MetadataImage
 from sparklog_server.replica.fetcher import Fetcher, FetchLimits, SentFetch
 from sparklog_server.replica.follower import FollowedKey, Follower
 from sparklog_server.replica.isr import IsrState
 from sparklog_server.replica.leader import Following, LeaderReplica
 from sparklog_server.replica.partition import Partition, check_in_sync, isr_committed, isr_refused
 from sparklog_server.replica.replica_manager import ReplicaManager
+
+if TYPE_CHECKING:
+    from sparklog_server.replica.sessions import ReplicaSessions
+    from sparklog_server.replica.throttle import Throttles
 
 _EARLIEST_LOCAL: Final = -4
 _LATEST: Final = -1
@@ -73,6 +83,14 @@ class ReplicationPort(Proposing, Protocol):
     broker_epoch: BrokerEpoch
     partitions: ReplicaManager
     suspects: dict[NodeId, Micros]
+    live: DynamicBrokerConfig
+    throttles: "Throttles | None"
+
+    @property
+    def image(self) -> MetadataImage: ...
+
+    @property
+    def replica_sessions(self) -> "ReplicaSessions": ...
 
     @property
     def links(self) -> Links: ...
@@ -167,6 +185,8 @@ class Replication:
                 check_in_sync(one, self._partitions.rules, now)
         if self._alter_again_us is not None and self._alter_again_us <= now.mono_us:
             self._alter_again_us = None
+        if self._context.throttles is not None:
+            self._context.throttles.leader.tick(now)
         self._is_due = True
 
     def _schedule(self) -> None:
@@ -178,12 +198,18 @@ class Replication:
             fetch_us = fetcher.deadline()
             if fetch_us is not None:
                 due_us = earlier(due_us, fetch_us)
+        if self._context.throttles is not None:
+            due_us = earlier(due_us, self._context.throttles.leader.deadline_us)
         self.deadline_us = due_us
 
     def published(self, delta: MetadataDelta, now: Instant) -> None:
-        """Brokers have changed: one that was unreachable may be back at once, perhaps at another address, and
-        the replica of one may not join an ISR any more.
+        """Settings or brokers have changed: throttles apply or end at once. A broker that was unreachable may
+        be back, perhaps at another address, and the replica of one may not join an ISR any more.
         """
+        if delta.configs_changed:
+            self._throttle(now)
+        if not delta.brokers_changed:
+            return
         self._addresses.clear()
         for one in self._partitions:
             one.eligibility_changed(now)
@@ -193,6 +219,60 @@ class Replication:
             if fetcher is not None:
                 fetcher.retry_now()
                 self._is_due = True
+
+    # -- throttles
+
+    def _throttle(self, now: Instant) -> None:
+        """Let the rates of the settings apply, and the lists of the topics."""
+        context, rates = self._context, replication_rates(self._context.live.layers)
+        throttles = context.throttles
+        if throttles is None:
+            if rates == UNTHROTTLED:
+                return
+            throttles = context.throttles = self._throttles(now)
+        throttles.leader.change(rates.leader, rates.reassignment, now)
+        throttles.follower.change(rates.follower, rates.reassignment, now)
+        context.replica_sessions.throttle_by(throttles.leader if throttles.leader.is_set else None)
+        throttles.leader.waiting.clear()  # all sessions were told
+        for fetcher in self._fetchers.values():
+            self._throttle_fetcher(fetcher)
+        self._emptied()
+
+    def _throttles(self, now: Instant) -> "Throttles":
+        from sparklog_server.replica.throttle import Throttle, Throttles  # most nodes throttle nothing
+
+        live, node_id = self._context.live, self._context.settings.node_id
+        return Throttles(
+            Throttle(
+                lambda topic: throttled_partitions(
+                    live.topic(topic).leader_replication_throttled_replicas, node_id
+                ),
+                self._emptied,
+                now,
+            ),
+            Throttle(
+                lambda topic: throttled_partitions(
+                    live.topic(topic).follower_replication_throttled_replicas, node_id
+                ),
+                self._emptied,
+                now,
+            ),
+        )
+
+    def _throttle_fetcher(self, fetcher: Fetcher) -> None:
+        throttles = self._context.throttles
+        if throttles is not None:
+            follower = throttles.follower
+            fetcher.throttle_by(follower if follower.is_set else None, self._is_outside)
+
+    def _is_outside(self, partition: TopicPartition) -> bool:
+        """Whether this node's replica is not in the ISR, as far as this node knows."""
+        known = self._context.image.partition(partition)
+        return known is None or self._context.settings.node_id not in known.isr
+
+    def _emptied(self) -> None:
+        """A throttle has a deadline now."""
+        self._is_due = True
 
     # -- the partitions that this node follows
 
@@ -211,6 +291,8 @@ class Replication:
                 and known[1].leader_epoch == leader_epoch
                 and known[1].partition is partition
             ):
+                if self._context.throttles is not None:
+                    self._fetchers[leader].changed(key)  # in the ISR now, it waits no longer
                 return
             self._leave(key)
             follower = Follower(partition, topic_id, leader_epoch)
@@ -220,6 +302,7 @@ class Replication:
                 fetcher = self._fetchers[leader] = Fetcher(
                     NodeId(self._context.settings.node_id), leader, self._limits, self, self._trace
                 )
+                self._throttle_fetcher(fetcher)
             fetcher.follow(follower)
         elif known is not None and known[1].partition is partition:
             self._leave(key)

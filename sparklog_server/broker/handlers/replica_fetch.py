@@ -59,6 +59,8 @@ def fetch_as_replica(
     if isinstance(session, ErrorCode):
         return FetchResponse(error_code=session)
     session.fetched_us = now.mono_us
+    if session.throttle is not None:
+        session.throttle.refill(now)
     uses_topic_ids = session.uses_topic_ids
     for forgotten in request.forgotten_topics_data:
         for index in forgotten.partitions:
@@ -90,7 +92,7 @@ def _session_of(
         sessions.end(request.session_id)
         if request.session_epoch == FULL_FETCH:
             return sessions.begin(node, now, uses_topic_ids=uses_topic_ids)
-        return ReplicaSession(0, node, uses_topic_ids=uses_topic_ids, throttled=sessions.throttled)
+        return ReplicaSession(0, node, uses_topic_ids=uses_topic_ids, throttle=sessions.throttle)
     session = sessions.find(request.session_id)
     if session is None or session.node != node:
         return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
@@ -195,9 +197,15 @@ class _ParkedReplicaFetch:
         self._context.woken[self] = None
 
     def woken(self, now: Instant) -> FetchResponse | None:
+        if self._answer is None and (throttle := self._session.throttle) is not None:
+            throttle.refill(now)
+            if not self._has_news():  # another follower was sent what there was room for
+                return None
         return self._answer or self._response()
 
     def expired(self, now: Instant) -> FetchResponse:
+        if self._session.throttle is not None:
+            self._session.throttle.refill(now)
         return self._answer or self._response()
 
     def abandoned(self) -> None:
@@ -261,15 +269,25 @@ class _ParkedReplicaFetch:
                 raise PartitionUnavailable(ErrorCode.OFFSET_OUT_OF_RANGE)
             data.high_watermark = partition.high_watermark
             data.log_start_offset = log.log_start_offset
-            is_held = part.is_awaiting or (part.session.throttled is not None and part.is_throttled)
-            if start < end and not is_held:
+            throttle = part.session.throttle
+            throttled_room = None if throttle is None else part.throttled_room
+            if start < end and not part.is_awaiting and throttled_room != 0:
                 most = min(asked.partition_max_bytes, room)
+                if throttled_room is not None and throttled_room < most:
+                    most, at_least_one = throttled_room, True
                 tail = log.tail(start)
                 if tail is not None and len(tail) <= most:
                     data.records = tail
                 else:
                     data.records = partition.disk.read(start, end, most, at_least_one=at_least_one) or b""
-                partition.disk.traffic.replication_bytes_out += len(data.records)
+                traffic = partition.disk.traffic
+                traffic.replication_bytes_out += len(data.records)
+                if part.session.node in partition.adding:
+                    traffic.reassignment_bytes_out += len(data.records)
+                if throttle is not None:
+                    throttle.passed(
+                        partition.topic_partition, len(data.records), is_outside=throttled_room is not None
+                    )
         except PartitionUnavailable as unavailable:
             data.error_code = unavailable.code
         except OffsetOutOfRange:

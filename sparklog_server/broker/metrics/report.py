@@ -55,6 +55,7 @@ class BrokerReport:
         yield from shown.collect(context)
         yield from traffic_report(text, context, shown)
         yield from replica_report(text, context, shown)
+        yield from self._cluster.throttled(text, now)
         yield from self._cluster.render(text)
         yield from self._cluster.quorum(text, idle, now)
         yield from self._memory(text)

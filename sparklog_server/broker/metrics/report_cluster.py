@@ -39,6 +39,7 @@ class ClusterReport:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._appended = Rate()
+        self._sent, self._received = Rate(), Rate()
         self.leaderless: list[str] = []
 
     def render(self, text: Text) -> Iterator[str]:
@@ -91,6 +92,14 @@ class ClusterReport:
                 elif partition.leader != partition.replicas[0]:
                     counts[1] += 1
         yield ""
+
+    def throttled(self, text: Text, now: Instant) -> Iterator[str]:
+        """What replication has passed by its throttles."""
+        throttles = self._context.throttles
+        sent = 0 if throttles is None else throttles.leader.throttled_bytes
+        received = 0 if throttles is None else throttles.follower.throttled_bytes
+        yield text.one(metrics.LEADER_THROTTLED_RATE, self._sent.of(sent, now.mono_us))
+        yield text.one(metrics.FOLLOWER_THROTTLED_RATE, self._received.of(received, now.mono_us))
 
     def quorum(self, text: Text, idle: float, now: Instant) -> Iterator[str]:
         """What this node of the quorum knows, under both names."""

@@ -295,6 +295,8 @@ def traffic_report(text: Text, context: Context, shown: Shown) -> Iterator[str]:
             yield "".join([f"{name}{{{labels}}} {getattr(one, field)}\n" for labels, one in part])
     yield text.one(metrics.REPLICATION_BYTES_IN, total.replication_bytes_in)
     yield text.one(metrics.REPLICATION_BYTES_OUT, total.replication_bytes_out)
+    yield text.one(metrics.REASSIGNMENT_BYTES_IN, total.reassignment_bytes_in)
+    yield text.one(metrics.REASSIGNMENT_BYTES_OUT, total.reassignment_bytes_out)
 
 
 def replica_report(text: Text, context: Context, shown: Shown) -> Iterator[str]:
