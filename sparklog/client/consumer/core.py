@@ -30,7 +30,6 @@ from sparklog.client.membership.offsets import CommitCallback, OffsetAndMetadata
 from sparklog.client.settings import ClientSettings
 from sparklog.client.transport.connection import UnsupportedByBroker
 from sparklog.client.transport.network import Network
-from sparklog.column_types import DEFAULT_COLUMNS
 from sparklog.errors import RequestTimeout, SettingsError, SparklogError
 from sparklog.model import Micros, Offset, TopicPartition
 from sparklog.wire.messages.fetch import FetchResponse
@@ -274,6 +273,7 @@ class ConsumerCore:
         `columns` names it. No deserializer or interceptor is called.
         """
         from sparklog.client.tables import table_of
+        from sparklog.column_types import DEFAULT_COLUMNS
 
         wanted = columns or DEFAULT_COLUMNS
         table_of((), wanted)  # refuses an unknown column
