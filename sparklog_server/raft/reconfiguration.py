@@ -38,8 +38,10 @@ from .requests import Known, Myself
 from .voter_history import VoterHistory
 from .voters import VoterSet
 
-_WAIT_US_MAX = 30_000_000
-"""How long an added voter may take to catch up at most: no other change is made meanwhile."""
+_WAIT_US_MAX = 20_000_000
+"""How long an added voter may take to catch up at most: no other change is made meanwhile, and a broker that
+forwards the request waits 30 s.
+"""
 
 Answer = Callable[[ErrorCode, str | None], None]
 

@@ -10,7 +10,8 @@
       └── higher epoch ────────  FOLLOWER  ◄── any role learns of a leader           election timeout┘
 
 A higher epoch without a known leader moves any role to UNATTACHED, with a known leader to FOLLOWER. A node
-that is no voter (an observer) is UNATTACHED or FOLLOWER only. A storage failure moves any role to HALTED.
+that is no voter (an observer) is UNATTACHED or FOLLOWER only, unless it was one and its removal may not be
+committed. A storage failure moves any role to HALTED.
 The only voter of a quorum skips the pre-vote.
 """
 

@@ -3,7 +3,7 @@
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,16 +25,23 @@ class KafkaNode:
     """
 
     def __init__(
-        self, root: Path, properties: Mapping[str, object], *, features: Mapping[str, int] | None = None
+        self,
+        root: Path,
+        properties: Mapping[str, object],
+        *,
+        features: Mapping[str, int] | None = None,
+        quorum: Sequence[str] = (),
     ) -> None:
-        """`features` are finalized at these levels in place of those that a new cluster has."""
+        """`features` are finalized at these levels in place of those that a new cluster has. `quorum` are the
+        options of the format that name the first voters, for voters that are not static.
+        """
         require_kafka_tools()
         self._root = root
         self._conf = write_properties(root / "server.properties", properties)
         levels = [
             word for name, level in (features or {}).items() for word in ("--feature", f"{name}={level}")
         ]
-        kafka_tool("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", self._conf, *levels)
+        kafka_tool("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", self._conf, *quorum, *levels)
 
     @contextmanager
     def process(self, *, is_killed: bool = False) -> Iterator["subprocess.Popen[bytes]"]:

@@ -27,10 +27,11 @@ class OwnNode:
     `KafkaNode` does.
     """
 
-    def __init__(self, root: Path, properties: Mapping[str, object]) -> None:
+    def __init__(self, root: Path, properties: Mapping[str, object], *, quorum: Sequence[str] = ()) -> None:
+        """`quorum` are the options of the format that name the first voters."""
         self._log = root / "sparklog.log"
         self._given = [word for key, value in properties.items() for word in ("--set", f"{key}={value}")]
-        assert main(["format", "--cluster-id", CLUSTER_ID, *self._given]) == 0
+        assert main(["format", "--cluster-id", CLUSTER_ID, *quorum, *self._given]) == 0
 
     @contextmanager
     def process(self, *, is_killed: bool = False) -> Iterator["subprocess.Popen[bytes]"]:

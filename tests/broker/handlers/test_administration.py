@@ -8,6 +8,7 @@ from sparklog.effects import Run
 from sparklog.errors import ErrorCode
 from sparklog.model import ZERO_UUID
 from sparklog.wire.header import decode_reply, encode_request
+from sparklog.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse, Listener
 from sparklog.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -49,6 +50,7 @@ from sparklog.wire.messages.list_partition_reassignments import (
 )
 from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from sparklog.wire.messages.produce import ProduceResponse
+from sparklog.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from sparklog_server.broker.access.authorization import Operation, Resource
 from sparklog_server.broker.session import Encoded
@@ -409,6 +411,14 @@ def test_in_a_cluster_of_one_replicas_can_only_stay_where_they_are(admin: Admin)
         assert (told.error_code, told.topics) == (0, [])
 
 
+def test_a_node_without_a_listener_of_controllers_takes_no_other_voter(admin: Admin) -> None:
+    request = AddRaftVoterRequest("", 1_000, 2, b"d" * 16, [Listener("CONTROLLER", "b", 9093)])
+    request.cluster_id = None
+    told = admin.ask(request, 1, AddRaftVoterResponse)
+    assert told.error_code == ErrorCode.INVALID_REQUEST
+    assert "didn't include the endpoint for the default listener none" in (told.error_message or "")
+
+
 # -- rights
 
 
@@ -436,6 +446,8 @@ def test_who_may_not_administer_is_told_so_and_changes_nothing() -> None:
     assert features_set(admin, "metadata.version", 30)[0] == denied
     assert admin.ask(UnregisterBrokerRequest(NODE), 0, UnregisterBrokerResponse).error_code == denied
     assert admin.ask(quorum_of("__cluster_metadata"), 2, DescribeQuorumResponse).error_code == denied
+    assert admin.ask(AddRaftVoterRequest(), 1, AddRaftVoterResponse).error_code == denied
+    assert admin.ask(RemoveRaftVoterRequest(), 0, RemoveRaftVoterResponse).error_code == denied
     assert admin.ask(DescribeLogDirsRequest(topics=None), 5, DescribeLogDirsResponse).error_code == denied
     told = admin.ask(
         DescribeClusterRequest(include_cluster_authorized_operations=True), 2, DescribeClusterResponse
