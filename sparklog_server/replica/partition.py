@@ -180,7 +180,7 @@ class Partition:
 
         A leadership begins only after a truncation in progress, when the image is applied again.
         """
-        if self.error in _ENDED:
+        if self.error in _ENDED or self.log.is_closed:
             return False
         self._replica_count = len(placement.replicas)
         self.adding = placement.adding_replicas
@@ -240,10 +240,12 @@ class Partition:
         self._noted.placed[self] = None
         self._resign(ErrorCode.KAFKA_STORAGE_ERROR, None)
 
-    def close(self) -> None:
-        """End the replica: the partition is deleted from this node."""
+    def close(self, error: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) -> None:
+        """End the replica: the topic is deleted, or the replica has left this node, and whoever waits learns
+        `error`.
+        """
         self._noted.placed[self] = None
-        self._resign(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
+        self._resign(error, None)
         self.log.close()
 
     def _resign(self, error: ErrorCode, role: Following | None) -> None:

@@ -367,7 +367,7 @@ class ReplicaManager:
         if not self.by_topic[name.topic]:
             del self.by_topic[name.topic]
             self.traffic.left(name.topic)
-        partition.close()
+        partition.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.moving.removed(partition)
         for directory in self.directories:
             if directory.partitions.pop(partition, partition) is None and directory.error is None:
