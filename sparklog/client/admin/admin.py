@@ -380,13 +380,33 @@ class Admin:
         """
         return families.cluster.elect_leaders(self._caller, election, partitions)
 
+    def alter_partition_reassignments(
+        self,
+        moves: Mapping[TopicPartition, Sequence[int] | None],
+        *,
+        may_change_replication_factor: bool = True,
+    ) -> None:
+        """Give partitions these replicas, the preferred leader first; None cancels a reassignment in progress
+        (KIP-455). Returns once the controller has begun: `list_partition_reassignments` has what is not yet
+        complete. ItemsFailed is by partition.
+        """
+        families.cluster.alter_reassignments(
+            self._caller, moves, may_change_replication_factor=may_change_replication_factor
+        )
+
+    def list_partition_reassignments(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> "dict[TopicPartition, Reassignment]":
+        """The reassignments in progress, of these partitions or of all."""
+        return families.cluster.list_reassignments(self._caller, partitions)
+
     def alter_reassignments(
         self,
         moves: Mapping[TopicPartition, Sequence[int] | None],
         *,
         may_change_replication_factor: bool = True,
     ) -> None:
-        """Move partitions to other brokers; None cancels a reassignment in progress (KIP-455)."""
+        """An earlier name of `alter_partition_reassignments`."""
         families.cluster.alter_reassignments(
             self._caller, moves, may_change_replication_factor=may_change_replication_factor
         )
@@ -394,7 +414,7 @@ class Admin:
     def list_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> "dict[TopicPartition, Reassignment]":
-        """The reassignments in progress, of these partitions or of all."""
+        """An earlier name of `list_partition_reassignments`."""
         return families.cluster.list_reassignments(self._caller, partitions)
 
     def broker_states(self, nodes: Iterable[int]) -> "dict[NodeId, BrokerState]":

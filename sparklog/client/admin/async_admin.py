@@ -362,13 +362,35 @@ class AsyncAdmin(AsyncClient):
         """
         return await self._run(lambda admin: admin.elect_leaders(partitions, election=election))
 
+    async def alter_partition_reassignments(
+        self,
+        moves: Mapping[TopicPartition, Sequence[int] | None],
+        *,
+        may_change_replication_factor: bool = True,
+    ) -> None:
+        """Give partitions these replicas, the preferred leader first; None cancels a reassignment in progress
+        (KIP-455). Returns once the controller has begun: `list_partition_reassignments` has what is not yet
+        complete. ItemsFailed is by partition.
+        """
+        return await self._run(
+            lambda admin: admin.alter_partition_reassignments(
+                moves, may_change_replication_factor=may_change_replication_factor
+            )
+        )
+
+    async def list_partition_reassignments(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> "dict[TopicPartition, Reassignment]":
+        """The reassignments in progress, of these partitions or of all."""
+        return await self._run(lambda admin: admin.list_partition_reassignments(partitions))
+
     async def alter_reassignments(
         self,
         moves: Mapping[TopicPartition, Sequence[int] | None],
         *,
         may_change_replication_factor: bool = True,
     ) -> None:
-        """Move partitions to other brokers; None cancels a reassignment in progress (KIP-455)."""
+        """An earlier name of `alter_partition_reassignments`."""
         return await self._run(
             lambda admin: admin.alter_reassignments(
                 moves, may_change_replication_factor=may_change_replication_factor
@@ -378,7 +400,7 @@ class AsyncAdmin(AsyncClient):
     async def list_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> "dict[TopicPartition, Reassignment]":
-        """The reassignments in progress, of these partitions or of all."""
+        """An earlier name of `list_partition_reassignments`."""
         return await self._run(lambda admin: admin.list_reassignments(partitions))
 
     async def broker_states(self, nodes: Iterable[int]) -> "dict[NodeId, BrokerState]":
