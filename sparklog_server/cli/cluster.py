@@ -9,6 +9,7 @@ import click
 from sparklog.client.admin.admin import Admin
 from sparklog.errors import SparklogError
 from sparklog_server.cli.admin import admin
+from sparklog_server.cli.cluster_states import activate, cordon, decommission, drain
 from sparklog_server.cli.cluster_status import status
 from sparklog_server.cli.main import OnDemand, Place
 from sparklog_server.cli.options import reaches_cluster
@@ -35,10 +36,11 @@ class _Cluster(OnDemand):
 
 @click.group(cls=_Cluster)
 def cluster() -> None:
-    """Start a cluster on this machine; show its state, the metadata quorum and features."""
+    """Start a cluster on this machine; show its state; grow it, drain and decommission nodes."""
 
 
-cluster.add_command(status)
+for command in (status, cordon, drain, decommission, activate):
+    cluster.add_command(command)
 
 
 @cluster.command()

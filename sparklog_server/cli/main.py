@@ -129,7 +129,7 @@ COMMANDS: Final = {
     "cluster": Place(
         "cluster",
         "cluster",
-        "Start a cluster on this machine; show its state, the metadata quorum and features.",
+        "Start a cluster on this machine; show its state; grow it, drain and decommission nodes.",
     ),
     "log-dirs": Place(
         "storage",
