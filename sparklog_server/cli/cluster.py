@@ -11,6 +11,7 @@ from sparklog.errors import SparklogError
 from sparklog_server.cli.admin import admin
 from sparklog_server.cli.cluster_states import activate, cordon, decommission, drain
 from sparklog_server.cli.cluster_status import status
+from sparklog_server.cli.factors import grow
 from sparklog_server.cli.main import OnDemand, Place
 from sparklog_server.cli.options import reaches_cluster
 from sparklog_server.cli.printing import as_json, print_json, print_line, print_table
@@ -39,7 +40,7 @@ def cluster() -> None:
     """Start a cluster on this machine; show its state; grow it, drain and decommission nodes."""
 
 
-for command in (status, cordon, drain, decommission, activate):
+for command in (status, grow, cordon, drain, decommission, activate):
     cluster.add_command(command)
 
 

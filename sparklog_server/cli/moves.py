@@ -249,9 +249,10 @@ def settle_plan(
     *,
     is_json: bool,
     empty: str,
+    remedy: str = "--execute moves them",
 ) -> int:
     """Print a plan, and execute it if that is wanted and confirmed; the exit code of the command: 1 if a
-    partition was refused.
+    partition was refused. `empty` says why there is nothing to move, `remedy` how a plan is executed.
     """
     plan = plan_of(facts, moves, execution.throttle)
     if not is_json:
@@ -265,7 +266,7 @@ def settle_plan(
         if not is_interrupted:
             elect_preferred(cluster, [one.at for one in moves if one.at not in refused])
     elif moves and not is_json:
-        report("nothing was changed; --execute moves them")
+        report(f"nothing was changed; {remedy}")
     if is_json:
         print_json(
             plan_as_json(plan)

@@ -9,6 +9,8 @@ from sparklog.client.admin.configs import ConfigChange, ConfigEntry, ConfigResou
 from sparklog.errors import BrokerError
 from sparklog.model import TopicPartition
 from sparklog_server.cli.admin import admin, chosen, matches_names, topic_names
+from sparklog_server.cli.factors import alter_factor
+from sparklog_server.cli.moves import Execution, is_throttled
 from sparklog_server.cli.offsets import Extent, extents, led
 from sparklog_server.cli.option_values import pairs
 from sparklog_server.cli.options import reaches_cluster
@@ -215,21 +217,47 @@ def describe(
     help="Delete a setting: its default applies again. Repeatable.",
     shell_complete=topic_keys,
 )
-@click.option("--validate-only", is_flag=True, help="Validate without applying.")
+@click.option(
+    "--replication-factor",
+    metavar="N",
+    type=click.IntRange(1),
+    help="Give each partition N replicas: the brokers with the least load get the new ones, in other racks "
+    "if there are any.",
+)
+@is_throttled
+@click.option(
+    "--validate-only", is_flag=True, help="Validate without applying; show the plan of --replication-factor."
+)
 @reaches_cluster
 def alter(
-    names: tuple[str, ...], configs: tuple[str, ...], deletions: tuple[str, ...], validate_only: bool
-) -> None:
-    """Change settings of topics; other settings do not change."""
-    if not configs and not deletions:
-        raise click.UsageError("nothing to change: give --config KEY=VALUE or --delete-config KEY")
+    names: tuple[str, ...],
+    configs: tuple[str, ...],
+    deletions: tuple[str, ...],
+    replication_factor: int | None,
+    throttle: int | None,
+    concurrent: int,
+    validate_only: bool,
+) -> int:
+    """Change settings of topics, and their replication factor; other settings do not change.
+
+    Replicas are added with progress. Ctrl-C ends the command: what has begun goes on.
+    """
+    if not configs and not deletions and replication_factor is None:
+        raise click.UsageError(
+            "nothing to change: give --config KEY=VALUE, --delete-config KEY or --replication-factor N"
+        )
     changes = [ConfigChange(key, value) for key, value in pairs(configs, "--config").items()]
     changes += [ConfigChange(key, None, "delete") for key in deletions]
     with admin() as cluster:
-        cluster.alter_configs(
-            {ConfigResource("topic", name): changes for name in names}, validate_only=validate_only
-        )
-    report(f"changed {listed(names)}", is_trial=validate_only)
+        if changes:
+            cluster.alter_configs(
+                {ConfigResource("topic", name): changes for name in names}, validate_only=validate_only
+            )
+            report(f"changed {listed(names)}", is_trial=validate_only)
+        if replication_factor is None:
+            return 0
+        execution = Execution(not validate_only, is_confirmed=True, throttle=throttle, concurrent=concurrent)
+        return alter_factor(cluster, names, replication_factor, execution)
 
 
 @topics.command()
