@@ -1,8 +1,9 @@
 """`sparklog cluster status`: the state of each node in one table."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -11,13 +12,14 @@ from sparklog.client.admin.admin import Admin
 from sparklog.client.admin.configs import ConfigResource
 from sparklog.client.admin.topics import Partition, Topic
 from sparklog.errors import SparklogError
+from sparklog.model import NodeId, TopicPartition
 from sparklog_server.cli.admin import admin
 from sparklog_server.cli.options import reaches_cluster
 from sparklog_server.cli.printing import as_json, print_json, print_line, print_table, say
 from sparklog_server.cli.watching import can_watch
 
 if TYPE_CHECKING:
-    from sparklog.client.admin.cluster import Cluster, Quorum
+    from sparklog.client.admin.cluster import Cluster, Quorum, Reassignment
 
 BALANCE_KEY = "auto.leader.rebalance.enable"
 SILENT_MS = 3_000
@@ -28,7 +30,8 @@ fetches every 500 ms.
 
 class NodeStatus(NamedTuple):
     """A row. `lag` is that of its metadata log, None if it is not known; `offline` counts partitions without
-    a leader that have a replica here.
+    a leader that have a replica here; `asked` is the state that was asked of the node: active, cordoned,
+    drained or decommissioned.
     """
 
     node: int
@@ -39,14 +42,23 @@ class NodeStatus(NamedTuple):
     leaders: int
     offline: int
     lag: int | None
+    replicas: int = 0
+    asked: str = "active"
 
 
-def statuses(cluster: "Cluster", quorum: "Quorum | None", topics: Iterable[Topic]) -> list[NodeStatus]:
+def statuses(
+    cluster: "Cluster",
+    quorum: "Quorum | None",
+    topics: Iterable[Topic],
+    states: Mapping[NodeId, str] = MappingProxyType({}),
+) -> list[NodeStatus]:
     """The nodes of the brokers and the quorum, by id. No quorum: it has no leader that answers."""
     led: Counter[int] = Counter()
     offline: Counter[int] = Counter()
+    held: Counter[int] = Counter()
     for topic in topics:
         for partition in topic.partitions:
+            held.update(partition.replicas)
             if partition.leader >= 0:
                 led[partition.leader] += 1
             else:
@@ -79,6 +91,8 @@ def statuses(cluster: "Cluster", quorum: "Quorum | None", topics: Iterable[Topic
                 led[node],
                 offline[node],
                 lag,
+                held[node],
+                states.get(node, "active"),
             )
         )
     return found
@@ -92,10 +106,12 @@ def status(is_json: bool) -> int:
     """Show each node: its roles, state, leaderships, offline partitions, and the lag of its metadata.
 
     A fenced broker is registered and out of service. Leaderships are due to return where the preferred
-    replica is in sync and another one leads. Exits with 1 if a node is not ok, a partition has no leader, or
-    the quorum has none.
+    replica is in sync and another one leads. `asked` is the state that `cordon`, `drain` or `decommission`
+    asked for. Exits with 1 if a node is not ok, a partition has no leader, or the quorum has none.
     """
     is_balanced: bool | None = None
+    states: Mapping[NodeId, str] = {}
+    moving: Mapping[TopicPartition, Reassignment] = {}
     with admin(awaits_silent=False) as asked:
         cluster = asked.describe_cluster(include_fenced=True)
         topics = asked.list_topics(include_internal=True).values()
@@ -109,7 +125,10 @@ def status(is_json: bool) -> int:
         if due and quorum is not None:
             with suppress(SparklogError):  # refused, or a controller that is no broker
                 is_balanced = _is_balanced(asked, quorum.leader)
-    rows = statuses(cluster, quorum, topics)
+        with suppress(SparklogError):  # the user may be allowed less
+            states = asked.broker_states([one.node_id for one in cluster.nodes])
+            moving = asked.list_reassignments()
+    rows = statuses(cluster, quorum, topics, states)
     offline = sum(partition.leader < 0 for partition in partitions)
     is_ok = quorum is not None and not offline and all(row.state == "ok" for row in rows)
     if is_json:
@@ -121,6 +140,7 @@ def status(is_json: bool) -> int:
                 "partitions": len(partitions),
                 "offline_partitions": offline,
                 "due_leaders": due,
+                "reassignments": len(moving),
                 "nodes": [row._asdict() for row in rows],
             }
         )
@@ -134,9 +154,10 @@ def status(is_json: bool) -> int:
         f"partitions={len(partitions)}",
         f"offline={offline}",
         f"due_leaders={due}",
+        f"reassignments={len(moving)}",
     )
     print_table(
-        ["node", "address", "roles", "quorum", "state", "leaders", "offline", "lag"],
+        ["node", "address", "roles", "quorum", "state", "leaders", "offline", "lag", "replicas", "asked"],
         [
             [
                 row.node,
@@ -147,11 +168,19 @@ def status(is_json: bool) -> int:
                 row.leaders,
                 row.offline,
                 row.lag,
+                row.replicas,
+                row.asked,
             ]
             for row in rows
         ],
-        emphasis={number: "red" for number, row in enumerate(rows) if row.state != "ok" or row.offline},
+        emphasis={number: "yellow" for number, row in enumerate(rows) if row.asked != "active"}
+        | {number: "red" for number, row in enumerate(rows) if row.state != "ok" or row.offline},
     )
+    for row in rows:
+        if (text := leaving_text(row)) is not None:
+            say(text)
+    if moving:
+        say(f"{len(moving)} partitions are being reassigned: `sparklog partitions reassignments` shows each.")
     if quorum is None:
         print_line(f"the metadata quorum has no leader: {reason}", is_error=True)
     elif len(rows) > 1 and len(quorum.voters) == 1:
@@ -159,6 +188,23 @@ def status(is_json: bool) -> int:
     if due:
         say(_due_text(due, is_balanced=is_balanced))
     return 0 if is_ok else 1
+
+
+def leaving_text(row: NodeStatus) -> str | None:
+    """What is left to do for the state that was asked of a node, and which command shows why; None for an
+    active node.
+    """
+    if row.asked == "decommissioned":
+        if row.replicas:
+            return (
+                f"Node {row.node} is decommissioned, {row.replicas} replicas are left: "
+                f"`sparklog cluster decommission {row.node}` shows why."
+            )
+        return f"Node {row.node} is decommissioned and has no replicas: stop it."
+    if row.asked == "drained":
+        left = f" {row.leaders} leaderships are left: `sparklog cluster drain {row.node}` shows why."
+        return f"Node {row.node} is drained.{left if row.leaders else ''}"
+    return None if row.asked == "active" else f"Node {row.node} is {row.asked}: it gets no new replicas."
 
 
 def _is_due(partition: Partition) -> bool:

@@ -1,6 +1,7 @@
 """The checks of `sparklog health`: facts of a cluster in, findings out. None of them asks anything."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from sparklog.client.admin.cluster import Cluster, Quorum
@@ -76,6 +77,8 @@ class Facts(NamedTuple):
     groups: GroupWatch | None
     refused: Mapping[str, str]
     silent: frozenset[NodeId] = frozenset()
+    asked: Mapping[NodeId, str] = MappingProxyType({})
+    """The states that were asked of brokers: active, cordoned, drained, decommissioned."""
 
 
 def findings(facts: Facts) -> list[Finding]:
@@ -84,6 +87,7 @@ def findings(facts: Facts) -> list[Finding]:
         _partitions,
         _quorum,
         _brokers,
+        _asked_states,
         _directories,
         _disks,
         _settings,
@@ -256,6 +260,32 @@ def _brokers(facts: Facts) -> Iterable[Finding]:
         )
     if not fenced and not silent:
         yield Finding("OK", "brokers", f"{len(facts.cluster.nodes)} in service")
+
+
+def _asked_states(facts: Facts) -> Iterable[Finding]:
+    for row in statuses(facts.cluster, facts.quorum, facts.topics, facts.asked):
+        ends = f"`sparklog cluster activate {row.node}` ends that"
+        if row.asked == "decommissioned" and row.replicas:
+            yield Finding(
+                "WARN",
+                "node states",
+                f"node {row.node} is decommissioned, and has {row.replicas} replicas left",
+                f"`sparklog cluster decommission {row.node}` shows why each is still there",
+            )
+        elif row.asked == "decommissioned":
+            yield Finding(
+                "WARN",
+                "node states",
+                f"node {row.node} is decommissioned, and has no replicas",
+                f"stop it: the cluster forgets it by itself; {ends}",
+            )
+        elif row.asked == "drained":
+            left = f"leads {row.leaders} partitions still" if row.leaders else "leads nothing"
+            yield Finding("WARN", "node states", f"node {row.node} is drained: it {left}", ends)
+        elif row.asked != "active":
+            yield Finding(
+                "WARN", "node states", f"node {row.node} is {row.asked}: it gets no new replicas", ends
+            )
 
 
 # -- disks

@@ -84,6 +84,10 @@ class Asking:
             watched,
             self.refused,
             frozenset(self._silent),
+            self._section(
+                "node states", lambda: self._admin.broker_states(one.node_id for one in cluster.nodes)
+            )
+            or {},
         )
 
     def _section(self, name: str, ask: Callable[[], T]) -> T | None:

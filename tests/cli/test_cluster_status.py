@@ -6,7 +6,7 @@ from sparklog.client.admin.cluster import Cluster, Node, Quorum, QuorumEndpoint,
 from sparklog.client.admin.topics import Partition, Topic
 from sparklog.local_broker import EmbeddedBroker
 from sparklog.model import ZERO_UUID, LeaderEpoch, NodeId, Offset
-from sparklog_server.cli.cluster_status import NodeStatus, statuses
+from sparklog_server.cli.cluster_status import NodeStatus, leaving_text, statuses
 from tests.cli.conftest import Tell
 
 NOW_MS = 1_000_000
@@ -39,9 +39,9 @@ def quorum(*voters: QuorumReplica, observers: tuple[QuorumReplica, ...] = ()) ->
 def test_three_nodes_that_serve_are_ok() -> None:
     told = quorum(replica(1, 50, fetched_ms_ago=0), replica(2, 50), replica(3, 48))
     assert statuses(brokers(), told, [topic(1, 1, 2, 3)]) == [
-        NodeStatus(1, "127.0.0.1:9092", ("broker", "controller"), True, "ok", 2, 0, 0),
-        NodeStatus(2, "127.0.0.1:9093", ("broker", "controller"), False, "ok", 1, 0, 0),
-        NodeStatus(3, "127.0.0.1:9094", ("broker", "controller"), False, "ok", 1, 0, 2),
+        NodeStatus(1, "127.0.0.1:9092", ("broker", "controller"), True, "ok", 2, 0, 0, 2),
+        NodeStatus(2, "127.0.0.1:9093", ("broker", "controller"), False, "ok", 1, 0, 0, 1),
+        NodeStatus(3, "127.0.0.1:9094", ("broker", "controller"), False, "ok", 1, 0, 2, 1),
     ]
 
 
@@ -81,12 +81,33 @@ def test_brokers_are_shown_without_a_quorum() -> None:
     ]
 
 
+def test_a_node_that_is_left_alone_says_what_is_left_on_it() -> None:
+    asked = {NodeId(1): "drained", NodeId(2): "decommissioned", NodeId(3): "cordoned"}
+    rows = statuses(brokers(), None, [topic(1, 2, 2)], asked)
+    assert [(row.state, row.replicas, row.asked) for row in rows] == [
+        ("ok", 1, "drained"),
+        ("ok", 2, "decommissioned"),
+        ("ok", 0, "cordoned"),
+    ]
+    assert [leaving_text(row) for row in rows] == [
+        "Node 1 is drained. 1 leaderships are left: `sparklog cluster drain 1` shows why.",
+        "Node 2 is decommissioned, 2 replicas are left: `sparklog cluster decommission 2` shows why.",
+        "Node 3 is cordoned: it gets no new replicas.",
+    ]
+    empty = statuses(brokers(), None, [], asked | {NodeId(3): "active"})
+    assert [leaving_text(row) for row in empty] == [
+        "Node 1 is drained.",
+        "Node 2 is decommissioned and has no replicas: stop it.",
+        None,
+    ]
+
+
 def test_one_node_is_a_table_of_one_row(tell: Tell, shared_broker: EmbeddedBroker) -> None:
     told = tell("cluster", "status")
     head, row = told.rows
     assert (told.code, head[0], head[2:5]) == (0, "cluster", ["nodes=1", "voters=1", "leader=1"])
     assert row[:5] == ["1", shared_broker.bootstrap_servers, "broker,controller", "leader", "ok"]
-    assert row[6:] == ["0", "0"]
+    assert (row[6:8], row[9]) == (["0", "0"], "active")
     answer = tell("cluster", "status", "--json").json
     assert sorted(answer) == [
         "cluster_id",
@@ -95,6 +116,7 @@ def test_one_node_is_a_table_of_one_row(tell: Tell, shared_broker: EmbeddedBroke
         "nodes",
         "offline_partitions",
         "partitions",
+        "reassignments",
         "voters",
     ]
     assert sorted(answer["nodes"][0]) == sorted(NodeStatus._fields)

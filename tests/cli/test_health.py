@@ -362,3 +362,16 @@ def test_the_end_of_the_certificate_of_a_secure_broker_is_seen(tell: Tell) -> No
         refused = tell("health", "--command-config", settings, "-X", f"sasl.jaas.config={WRONG}")
         assert refused.code == 2
         assert refused.rows[0][:2] == ["CRITICAL", "cluster"]
+
+
+def test_states_that_were_asked_of_nodes_are_told_until_they_end() -> None:
+    asked = {NodeId(1): "drained", NodeId(2): "decommissioned", NodeId(3): "cordoned"}
+    assert [(one.state, one.subject) for one in wrong(WELL._replace(asked=asked))] == [
+        ("WARN", "node states")
+    ] * 3
+    found = [one.found for one in wrong(WELL._replace(asked=asked, topics=()))]
+    assert found == [
+        "node 1 is drained: it leads nothing",
+        "node 2 is decommissioned, and has no replicas",
+        "node 3 is cordoned: it gets no new replicas",
+    ]
