@@ -97,9 +97,11 @@ class BrokerStates:
             return records
         for node in leaving:
             broker = image.brokers.get(node)
+            if node in left:
+                continue
             if broker is None:
                 return [*forgotten(image, node)]
-            if node not in left and broker.is_fenced and node != self._own_node:
+            if broker.is_fenced and node != self._own_node:
                 return [
                     UnregisterBrokerRecord(broker_id=node, broker_epoch=broker.epoch),
                     *forgotten(image, node),

@@ -17,6 +17,7 @@ from sparklog_server.config.keys import Update
 from sparklog_server.config.layers import Layers, dynamic_key
 from sparklog_server.config.settings import nearest_broker_key
 from sparklog_server.config.topic_settings import nearest, topic_keys
+from sparklog_server.metadata.entries import BROKER_STATE_KEY
 from sparklog_server.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
 from sparklog_server.outcome import Refused
 
@@ -108,8 +109,21 @@ class ResourceChecks:
             except SettingsError as error:
                 raise Refused(ErrorCode.INVALID_REQUEST, str(error)) from None
             _check_threads(layers, new, given)
-        if name and NodeId(int(name)) not in self._image.brokers:
+        if (
+            name
+            and NodeId(int(name)) not in self._image.brokers
+            and not self._is_state_of_gone(name, changes)
+        ):
             raise Refused(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No node with id {name} found.")
+
+    def _is_state_of_gone(self, name: str, changes: Changes) -> bool:
+        """Whether only a state is asked, of a broker that was unregistered while partitions list it."""
+        node = NodeId(int(name))
+        return [*changes] == [BROKER_STATE_KEY] and any(
+            node in partition.replicas
+            for topic in self._image.topics_by_id.values()
+            for partition in topic.partitions
+        )
 
     def _check_broker_keys(self, name: str, given: Texts) -> None:
         """Refuse keys that are unknown, read-only or not allowed at this level, and values that are invalid

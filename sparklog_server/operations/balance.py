@@ -1,7 +1,7 @@
 """The plan of `sparklog partitions balance`: which replicas move so that each node has its share of bytes,
 replicas and leaderships, and no rack has two replicas of a partition without need.
 
-    racks ──► from the fullest node to the emptiest, until all are within the tolerance ──► leaders reordered
+    nodes that are gone ──► racks ──► from the fullest node to the emptiest ──► leaders reordered
 
 The plan is a pure function of what the cluster says, and each run plans the rest: nothing has to survive the
 process that executes it. A replica moves at most once in a plan. A node that takes no new replicas neither
@@ -10,7 +10,7 @@ gets nor gives any: emptying it is the controller's work (`sparklog.broker.state
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from sparklog.model import NodeId, TopicPartition
@@ -84,6 +84,7 @@ def planned(
     """The moves that balance these partitions over these nodes, in their order; none if all is well."""
     found = _Plan([*nodes], [*partitions], tolerance)
     if found.able:
+        found.replace_gone()
         found.spread_over_racks()
         found.level()
         found.spread_leaders()
@@ -106,6 +107,7 @@ def resized(
     """
     found = _Plan([*nodes], [*partitions], TOLERANCE)
     if found.able:
+        found.replace_gone(None if is_balanced else factors)
         found.resize(factors)
     if found.able and is_balanced:
         found.spread_over_racks()
@@ -150,13 +152,36 @@ class _Plan:
         self._mean_count = max(sum(self._counts[node] for node in self.able) / share, 1.0)
 
     def moves(self) -> list[PlannedMove]:
-        """The partitions whose replicas are others now."""
+        """The partitions whose replicas are others now; without those that the controller refuses, since a
+        node that is gone could not be replaced.
+        """
         found = []
         for one, after in zip(self._partitions, map(tuple, self._replicas), strict=True):
-            if after != one.replicas:
+            if after != one.replicas and all(node in self._racks for node in after):
                 added = len(set(after) - set(one.replicas))
                 found.append(PlannedMove(one.at, one.replicas, after, one.bytes * added))
         return found
+
+    # -- nodes that are gone
+
+    def replace_gone(self, chosen: Container[TopicPartition] | None = None) -> None:
+        """Move replicas of the chosen partitions, or of all, from nodes that are not registered any more."""
+        for index, one in enumerate(self._partitions):
+            is_kept = any(node in self._racks for node in one.replicas)
+            if not is_kept or (chosen is not None and one.at not in chosen):
+                continue
+            for node in [node for node in self._replicas[index] if node not in self._racks]:
+                to = self._free_for([other for other in self._replicas[index] if other != node])
+                if to is not None:
+                    self._move(index, node, to)
+
+    def _free_for(self, replicas: Sequence[NodeId]) -> NodeId | None:
+        """The node for one more replica: in a rack without one if there is one, there that with the least."""
+        racks = {self._racks.get(node) for node in replicas}
+        free = [node for node in self.able if node not in replicas]
+        return min(
+            free, key=lambda node: (self._racks.get(node) in racks, self._load(node), node), default=None
+        )
 
     # -- the replication factor
 
@@ -172,11 +197,8 @@ class _Plan:
                 self._bytes[node] -= one.bytes
                 self._counts[node] -= 1
             while len(replicas) < factor:
-                racks = {self._racks.get(node) for node in replicas}
-                free = [node for node in self.able if node not in replicas]
-                if not free:
+                if (to := self._free_for(replicas)) is None:
                     break
-                to = min(free, key=lambda node: (self._racks.get(node) in racks, self._load(node), node))
                 replicas.append(to)
                 self._moved.add((index, to))
                 self._bytes[to] += one.bytes

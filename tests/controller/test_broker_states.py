@@ -16,6 +16,7 @@ from sparklog_server.metadata.records import (
     PartitionChangeRecord,
     PartitionRecord,
     RegisterBrokerRecord,
+    UnregisterBrokerRecord,
 )
 from tests.controller.test_elect_leaders import DIRECTORIES, TOPIC_ID, image_of
 from tests.controller.test_reassignments import Cluster, changed, the
@@ -112,6 +113,18 @@ def test_a_dead_broker_can_be_decommissioned() -> None:
     assert kept.in_sync(3, 1) is ErrorCode.NONE
     kept.due()
     assert 2 not in kept.image.brokers
+
+
+def test_a_broker_that_was_unregistered_is_decommissioned_until_no_partition_lists_it() -> None:
+    kept = Kept(image_of([2, 3], [3], 3, fenced=[2]))
+    kept.decide(UnregisterBrokerRecord(broker_id=2, broker_epoch=2))
+    kept.decide(asked(2, "decommissioned"))
+    kept.due()
+    assert kept.state == ((1, 3, 2), (3,), 3, (1,), (2,))
+    assert kept.image.broker_states
+    assert kept.in_sync(3, 1) is ErrorCode.NONE
+    kept.due()
+    assert not kept.image.broker_states
 
 
 def test_a_successor_is_in_a_rack_without_a_replica_and_neither_fenced_nor_drained() -> None:

@@ -66,6 +66,14 @@ def test_an_order_of_replicas_costs_nothing() -> None:
     assert {(move.after, move.bytes) for move in moves} == {((1, 0), 0)}
 
 
+def test_a_node_that_is_gone_is_replaced_where_the_nodes_suffice() -> None:
+    assert [one.after for one in planned(nodes_of([None] * 3), placed((0, 9)))] == [(0, 1)]
+    assert planned(nodes_of([None] * 2), placed((0, 1, 9), (9,))) == []
+    (partition,) = placed((9, 0))
+    (move,) = resized(nodes_of([None] * 3), [partition], {partition.at: 3})
+    assert sorted(move.after) == [0, 1, 2]
+
+
 def test_nothing_moves_where_nothing_can() -> None:
     assert planned(nodes_of([None]), placed((0,), (0,))) == []
     assert planned(nodes_of([None] * 2, closed=[0, 1]), placed((0, 1))) == []

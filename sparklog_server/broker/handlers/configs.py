@@ -170,7 +170,7 @@ class _Description:
     def _state(self, node: NodeId) -> list[DescribeConfigsResourceResult]:
         """The state that is asked of a broker, which any broker knows."""
         image = self._context.image
-        if node not in image.brokers:
+        if node not in image.brokers and node not in image.broker_states:
             raise Refused(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No node with id {node} found.")
         state = image.broker_states.get(node, BrokerState.ACTIVE).value
         layers = Layers.kept(self._context.settings, cluster={}, broker={BROKER_STATE: state})
