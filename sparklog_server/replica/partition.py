@@ -241,7 +241,7 @@ class Partition:
         self._resign(ErrorCode.KAFKA_STORAGE_ERROR, None)
 
     def close(self, error: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) -> None:
-        """End the replica: the topic is deleted, or the replica has left this node, and whoever waits learns
+        """End the replica: the topic is deleted, or the replica has left this node. Waiting requests get
         `error`.
         """
         self._noted.placed[self] = None
