@@ -9,7 +9,8 @@ two sets that differ by one voter have a voter in common. So that only such sets
 makes no change before a record of its own epoch is committed, which ends the changes of earlier leaders
 (Ongaro, 2015), nor before its last change is committed. A leader that removes itself resigns once that is
 committed. The checks, their order and their errors are those of Kafka. Unlike Kafka, the leader waits for a
-new voter that has not caught up, until the time of the request is over.
+new voter that has not caught up, until the time of the request is over, and refuses two changes that would
+end the quorum: the removal of a voter that a majority needs, and the address of a listener without votes.
 """
 
 from base64 import urlsafe_b64encode
@@ -42,6 +43,9 @@ _WAIT_US_MAX = 20_000_000
 """How long an added voter may take to catch up at most: no other change is made meanwhile, and a broker that
 forwards the request waits 30 s.
 """
+
+_VOTE = 52
+"""The API that only listeners of controllers serve."""
 
 Answer = Callable[[ErrorCode, str | None], None]
 
@@ -139,9 +143,27 @@ class Reconfiguration:
             )
         elif len(voters.directories) == 1:
             answer(ErrorCode.INVALID_REQUEST, f"Node {node_id} is the only voter: add another one first.")
+        elif silent := self._silent_without(voters.removed(node_id), now):
+            answer(
+                ErrorCode.INVALID_REQUEST,
+                f"Without node {node_id}, a majority of the voters would need nodes that do not fetch: "
+                f"{', '.join(map(str, silent))}. Start them, or remove them first.",
+            )
         else:
             self._change = _Change(answer, Micros(now.mono_us + self._host.config.request_timeout_us))
             self._append(self._change, voters.removed(node_id), now)
+
+    def _silent_without(self, left: VoterSet, now: Instant) -> list[NodeId]:
+        """The voters that do not fetch, if those which are left could not commit their own record; none if
+        they could.
+        """
+        since_us = now.mono_us - self._host.config.fetch_timeout_us
+        silent = [
+            node
+            for node in sorted(left.directories)
+            if node != self._leading.own and self._leading.followers[node].fetched_us < since_us
+        ]
+        return silent if len(left.directories) - len(silent) < left.majority else []
 
     def update(
         self, candidate: Candidate, *, highest_level: int, lowest_level: int, now: Instant
@@ -218,6 +240,13 @@ class Reconfiguration:
             self._finish(
                 ErrorCode.INVALID_REQUEST,
                 f"Node {change.candidate.node_id} supports {KRAFT_VERSION} {reach}, the cluster has {level}.",
+            )
+            return
+        if all(one.api_key != _VOTE for one in response.api_keys):
+            first = change.candidate.endpoints[0]
+            self._finish(
+                ErrorCode.INVALID_REQUEST,
+                f"{first.host}:{first.port} is no listener for controllers: it serves no votes.",
             )
             return
         self.poll(now)

@@ -26,6 +26,7 @@ from sparklog.wire.header import (
 )
 from sparklog.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse, Listener
 from sparklog.wire.messages.api_versions import (
+    ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
     SupportedFeatureKey,
@@ -70,6 +71,7 @@ _SETTINGS = LogConfig(segment_bytes=2 << 10)
 _LOG_DIR = "data"
 _IDENTITY = "identity"
 CLUSTER_ID = "a-simulated-cluster"
+_APIS = [ApiVersion(52, 0, API_BY_KEY[52].latest)]
 _FEATURES = [SupportedFeatureKey(KRAFT_VERSION, 0, KRAFT_LEVEL)]
 _KEYS = {cls: api.key for api in API_BY_KEY.values() for cls in (api.request(),) if cls in _REPLY_OF}
 _REQUEST_OF = {key: cls for cls, key in _KEYS.items()}
@@ -203,7 +205,7 @@ class RaftProcess:
                 case FetchSnapshotRequest():
                     raft.handle_fetch_snapshot(request, answer, now)
                 case ApiVersionsRequest():
-                    answer(ApiVersionsResponse(supported_features=_FEATURES))
+                    answer(ApiVersionsResponse(api_keys=_APIS, supported_features=_FEATURES))
                 case AddRaftVoterRequest():
                     raft.handle_add_raft_voter(request, answer, now)
                 case RemoveRaftVoterRequest():

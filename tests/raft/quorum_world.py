@@ -20,6 +20,7 @@ from sparklog.model import Instant, LeaderEpoch, Micros, Millis, NodeId, Offset,
 from sparklog.record.batch import build_batch, decode_records, iterate_headers
 from sparklog.wire.messages.add_raft_voter import AddRaftVoterRequest
 from sparklog.wire.messages.api_versions import (
+    ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
     SupportedFeatureKey,
@@ -277,6 +278,7 @@ class QuorumWorld:
         self.config = QuorumConfig()
         self.has_endpoints = False
         self.moved: dict[NodeId, str] = {}  # the hosts of nodes that have others than at first
+        self.serves_votes = True
         self.kraft_versions = (0, 1)  # which every node tells it supports
         self.cuts: dict[tuple[NodeId, NodeId], None] = {}
         self._arrival: dict[tuple[NodeId, NodeId, Purpose, bool], int] = {}
@@ -400,7 +402,9 @@ class QuorumWorld:
             node.handle_fetch_snapshot(request, answer, self.instant)
         elif isinstance(request, ApiVersionsRequest):
             low, high = self.kraft_versions
-            answer(ApiVersionsResponse(supported_features=[SupportedFeatureKey("kraft.version", low, high)]))
+            apis = [ApiVersion(52, 0, 2)] if self.serves_votes else []
+            features = [SupportedFeatureKey("kraft.version", low, high)]
+            answer(ApiVersionsResponse(api_keys=apis, supported_features=features))
         elif isinstance(request, AddRaftVoterRequest):
             node.handle_add_raft_voter(request, answer, self.instant)
         elif isinstance(request, RemoveRaftVoterRequest):

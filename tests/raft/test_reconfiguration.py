@@ -217,6 +217,11 @@ def _too_old(world: QuorumWorld) -> tuple[Machine, Message]:
     return leader_of(world), addition(world.machines[NodeId(4)])
 
 
+def _listener_of_clients(world: QuorumWorld) -> tuple[Machine, Message]:
+    world.serves_votes = False
+    return leader_of(world), addition(world.machines[NodeId(4)])
+
+
 def _another_pending(world: QuorumWorld) -> tuple[Machine, Message]:
     asked(*_not_fetching(world))
     return leader_of(world), removal(world.machines[NodeId(1)])
@@ -262,6 +267,7 @@ def _update_without_support(world: QuorumWorld) -> tuple[Machine, Message]:
         (_down, ErrorCode.REQUEST_TIMED_OUT),
         (_not_fetching, ErrorCode.REQUEST_TIMED_OUT),
         (_too_old, ErrorCode.INVALID_REQUEST),
+        (_listener_of_clients, ErrorCode.INVALID_REQUEST),
         (_another_pending, ErrorCode.REQUEST_TIMED_OUT),
         (_unknown_voter, ErrorCode.VOTER_NOT_FOUND),
         (_no_voter, ErrorCode.INVALID_REQUEST),
@@ -277,6 +283,18 @@ def test_a_change_that_may_not_be_is_refused(
     assert answer_of(*case(world)) == code
     world.settle()
     assert voters_of(leader_of(world)) == [1, 2, 3]
+
+
+def test_a_voter_that_a_majority_needs_is_not_removed_before_the_one_that_is_down() -> None:
+    world = cluster(3)
+    leader = leader_of(world)
+    down, other = (machine for machine in world.machines.values() if machine is not leader)
+    down.stop(power=False)
+    world.run(2_500)
+    assert answer_of(leader, removal(other)) == ErrorCode.INVALID_REQUEST
+    assert answer_of(leader, removal(down)) == ErrorCode.NONE
+    assert answer_of(leader, removal(other)) == ErrorCode.NONE
+    assert voters_of(leader) == [leader.id]
 
 
 def test_the_only_voter_is_not_removed() -> None:
