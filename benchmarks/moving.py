@@ -3,26 +3,37 @@
 `voters`: a quorum of one voter has 100 000 records of metadata, and a second controller with an empty
 directory joins it: from the start of its process until it is a voter, by
 `controller.quorum.auto.join.enable`, and from AddRaftVoter of one that follows until that is committed.
+`drain`: a node of three leads 1 000 partitions and is drained beside a producer.
+`plan`: `partitions balance` plans 20 000 partitions on 10 nodes.
 """
 
 import argparse
+import resource
 import subprocess
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryDirectory
 
+import confluent_kafka
+
+import sparklog
 from benchmarks import harness
 from benchmarks.trio import wait_until
 from sparklog import Admin
 from sparklog.client.admin.quotas import QuotaEntity
 from sparklog.errors import BrokerError, ErrorCode
-from sparklog.model import NodeId
+from sparklog.model import NodeId, TopicPartition
+from sparklog_server.operations.balance import BalancedNode, PlacedPartition, planned
 
 RUNS = 5
 RECORDS = 100_000
 _PER_REQUEST = 2_000
+_LEADERSHIPS, _PER_TOPIC = 1_000, 100
+_NODES, _PARTITIONS = 10, 20_000
 _CLUSTER_ID = "Vz8jG3mXQhWj4kq0Zk2v3A"
 
 
@@ -143,7 +154,108 @@ def leave(admin: Admin, node: int) -> None:
     wait_until(is_gone)
 
 
-ROWS: Mapping[str, Callable[[harness.Figures, int], None]] = {"voters": voters}
+def drain(figures: harness.Figures, repeats: int) -> None:
+    """A node of three gives 1 000 leaderships away beside a producer with default retries."""
+    for _ in range(repeats):
+        with (
+            sparklog.embedded(nodes=3) as cluster,
+            Admin(bootstrap_servers=cluster.bootstrap_servers) as admin,
+        ):
+            replicas = [[1, 2, 3], [1, 3, 2]] * (_LEADERSHIPS // 2)
+            for first in range(0, _LEADERSHIPS, _PER_TOPIC):
+                assignment = replicas[first : first + _PER_TOPIC]
+                admin.create_topics([sparklog.NewTopic(f"t{first}", assignment=assignment)])
+            wait_until(lambda: leaderships(admin, 1) == _LEADERSHIPS)
+            names = [f"t{first}" for first in range(0, _LEADERSHIPS, _PER_TOPIC)]
+            with Load(cluster.bootstrap_servers, names) as load:
+                time.sleep(2)
+                began_s = time.perf_counter()
+                admin.set_broker_state(1, "drained")
+                wait_until(lambda: leaderships(admin, 1) == 0)
+                figures.add(
+                    "1 000 leaderships leave a node",
+                    "ms",
+                    "sparklog",
+                    (time.perf_counter() - began_s) * 1000,
+                    bound="<= 2000",
+                )
+                time.sleep(2)
+            figures.add("requests that failed meanwhile", "", "sparklog", len(load.failed), bound="0")
+            figures.add("longest time without an acknowledgement", "ms", "sparklog", load.longest_ms)
+
+
+def leaderships(admin: Admin, node: int) -> int:
+    """How many partitions a node leads."""
+    topics = admin.list_topics().values()
+    return sum(one.leader == node for topic in topics for one in topic.partitions)
+
+
+class Load:
+    """A librdkafka producer with its defaults that writes to topics without a pause; `failed` has the errors
+    of deliveries, `longest_ms` is the longest time between two acknowledgements.
+    """
+
+    def __init__(self, servers: str, topics: Sequence[str]) -> None:
+        self.failed: list[str] = []
+        self.longest_ms = 0.0
+        self._last_s: float | None = None
+        self._producer = confluent_kafka.Producer({"bootstrap.servers": servers, "log_level": 0})
+        self._topics = topics
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._write)
+
+    def __enter__(self) -> "Load":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def _write(self) -> None:
+        value, number = b"x" * 1000, 0
+        while not self._is_over.is_set():
+            self._producer.produce(self._topics[number % len(self._topics)], value, on_delivery=self._done)
+            number += 1
+            self._producer.poll(0.001)
+        self._producer.flush(30)
+
+    def _done(self, error: object, _: object) -> None:
+        now_s = time.perf_counter()
+        if error is not None:
+            self.failed.append(str(error))
+            return
+        if self._last_s is not None:
+            self.longest_ms = max(self.longest_ms, (now_s - self._last_s) * 1000)
+        self._last_s = now_s
+
+
+def plan(figures: harness.Figures, repeats: int) -> None:
+    """`partitions balance` for 10 nodes and 20 000 partitions: three of the nodes are new."""
+    random = Random(1)
+    nodes = [BalancedNode(NodeId(number), f"rack-{number % 3}") for number in range(_NODES)]
+    partitions = [
+        PlacedPartition(
+            TopicPartition(f"t{index % 50}", index),
+            tuple(NodeId(node) for node in random.sample(range(_NODES - 3), 3)),
+            int(random.paretovariate(1.2) * 1e6),
+        )
+        for index in range(_PARTITIONS)
+    ]
+    for _ in range(repeats):
+        began_s = time.perf_counter()
+        moves = planned(nodes, partitions)
+        figures.add("20 000 partitions on 10 nodes", "s", "plan", time.perf_counter() - began_s, bound="<= 5")
+        figures.add("partitions that move", "", "plan", len(moves))
+    rss_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    figures.add("memory of the process", "MB", "plan", rss_mb, bound="<= 300")
+
+
+ROWS: Mapping[str, Callable[[harness.Figures, int], None]] = {
+    "voters": voters,
+    "drain": drain,
+    "plan": plan,
+}
 
 
 def _more(parser: argparse.ArgumentParser) -> None:

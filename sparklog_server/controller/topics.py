@@ -38,6 +38,7 @@ from sparklog_server.metadata.records import ConfigRecord, PartitionRecord, Remo
 from sparklog_server.outcome import RECORDS_PER_REQUEST_MAX, TOO_MANY_RECORDS, Outcome, Refused
 
 from .configs import CreatedConfigs, checked, overrides_of
+from .elections import Reassignment
 from .placement import DirectoryChooser, Entropy, Placer
 from .topic_names import check_name
 
@@ -312,7 +313,7 @@ def _grow_topic(
             f"(sparklog.partitions.max), and one request may add "
             f"{PARTITIONS_PER_REQUEST_MAX}; {additional} more were requested.",
         )
-    replica_count = len(existing.partitions[0].replicas)
+    replica_count = len(Reassignment.of(existing.partitions[0]).target)
     if topic.assignments is None:
         placer = Placer(image, inputs.entropy)
         replicas = [placer.place(replica_count) for _ in range(additional)]

@@ -18,14 +18,24 @@ from sparklog.wire.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from sparklog.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from sparklog_server.config.layers import Layers
+from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.config.topic_settings import TopicSettings
 from sparklog_server.controller.alter_partition import alter_partition
 from sparklog_server.controller.broker_fencing import broker_left
+from sparklog_server.controller.configs import CreatedConfigs
 from sparklog_server.controller.reassignments import alter_partition_reassignments
+from sparklog_server.controller.topics import DecisionInputs, create_partitions
 from sparklog_server.metadata.entries import PartitionImage
 from sparklog_server.metadata.image import MetadataImage
-from sparklog_server.metadata.records import BrokerRegistrationChangeRecord, FenceBrokerRecord
+from sparklog_server.metadata.records import (
+    BrokerRegistrationChangeRecord,
+    FenceBrokerRecord,
+    PartitionRecord,
+)
 from tests.controller.test_elect_leaders import DIRECTORIES, TOPIC_ID, after, image_of
+from tests.entropy import CountingEntropy
 
 UNCLEAN = replace(TopicSettings(), unclean_leader_election_enable=True)
 
@@ -259,3 +269,19 @@ def test_a_partition_that_a_request_names_twice_is_reassigned_once() -> None:
     codes = [one.error_code for one in outcome.reply.responses[0].partitions]
     assert codes == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
     assert after(image_of([1, 2], [1, 2], 1), outcome.records).adding_replicas == (3, 4)
+
+
+def test_partitions_that_are_added_during_a_move_get_the_replication_factor_of_its_end() -> None:
+    cluster = Cluster(image_of([1, 2], [1, 2], 1))
+    cluster.reassign([3, 4])
+    request = CreatePartitionsRequest(topics=[CreatePartitionsTopic("t", 2, assignments=None)])
+    inputs = DecisionInputs(
+        BrokerSettings.of({}),
+        CountingEntropy(),
+        lambda _: None,
+        CreatedConfigs(Layers.of(BrokerSettings.of({}))),
+    )
+    outcome = create_partitions(cluster.image, request, inputs)
+    (record,) = outcome.records
+    assert isinstance(record, PartitionRecord)
+    assert len(record.replicas) == 2
