@@ -116,12 +116,6 @@ MISSING: Final = (
         (88, 89),
     ),
     Missing(
-        "moves of replicas to other brokers",
-        "KIP-455",
-        "AlterPartitionReassignments reorders and removes replicas. One that adds a broker or cancels a move "
-        "is refused with INVALID_REPLICA_ASSIGNMENT.",
-    ),
-    Missing(
         "tiered storage",
         "KIP-405",
         "`remote.storage.enable=true` on a topic is refused. The settings `remote.log.*` have no effect.",

@@ -42,10 +42,8 @@ NOT_EXECUTED: Final = {
         "What happened to a node",
     ): "it shows a cluster in which a node is dead; tests/cli/test_cluster_status.py has the lines",
     ("docs/cluster.md", "Join a cluster"): "tests/cli/test_joining.py joins a node, without fixed ports",
-    (
-        "docs/cluster.md",
-        "Change the order of replicas",
-    ): "it needs three brokers; tests/compatibility/test_failover_clients.py changes the order of replicas",
+    ("docs/cluster.md", "Move replicas"): "it needs three brokers; tests/cli/test_moving.py has the commands",
+    ("docs/cluster.md", "Empty a node"): "it needs three brokers; tests/cli/test_moving.py has the commands",
     ("docs/cluster.md", "Several machines"): OTHER_MACHINES,
     ("docs/console.md", "The console"): "it addresses clusters of its reader; tests/console starts consoles",
     ("docs/exactly-once.md", "Exactly once from Spark"): FRAGMENT,
