@@ -42,7 +42,7 @@ def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(tmp_
     entries = json.loads((tmp_path / "search" / "search_index.json").read_text())["docs"]
     ranks = {entry["location"]: entry.get("boost", 1) for entry in entries}
     assert ranks["client.html#sparklog.client.admin.Admin.alter_reassignments"] < 1
-    assert ranks["cluster.html#change-the-order-of-replicas"] == 1
+    assert ranks["cluster.html#move-replicas"] == 1
 
 
 def test_a_picture_that_is_missing_or_shown_nowhere_is_a_warning_which_ends_the_build(tmp_path: Path) -> None:
