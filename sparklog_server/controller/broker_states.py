@@ -45,8 +45,10 @@ MOVES_MAX: Final = 50
 """The reassignments in progress at a time that decommissioning begins."""
 RECORDS_MAX: Final = 1000
 """The records of one step; the next step follows at once."""
-_AGAIN_US: Final = 1_000_000
-"""After this time what could not be done is tried again: a broker may be back, or have been added."""
+_SOON_US: Final = 50_000
+"""Gathers the changes of many partitions, each of which may end what work has waited for."""
+_AGAIN_US: Final = 10_000_000
+"""After this time what could not be done is tried again."""
 
 
 class BrokerStates:
@@ -59,15 +61,15 @@ class BrokerStates:
     def decided(self, records: Iterable[Message], now: Instant) -> None:
         """These records were decided on: they may ask for a state, or end what work has waited for."""
         for one in records:
-            if isinstance(one, PartitionChangeRecord):
-                is_due = one.isr is not None or one.replicas is not None
-            elif isinstance(one, ConfigRecord):
-                is_due = one.name in (BROKER_STATE_KEY, REASSIGNMENT_THROTTLE_KEY)
-            else:
-                is_due = isinstance(one, BrokerRegistrationChangeRecord | RegisterBrokerRecord)
-            if is_due:
-                self._due_us = now.mono_us
-                return
+            if isinstance(one, ConfigRecord):
+                if one.name in (BROKER_STATE_KEY, REASSIGNMENT_THROTTLE_KEY):
+                    self._due_us = now.mono_us
+            elif (
+                one.isr is not None or one.replicas is not None
+                if isinstance(one, PartitionChangeRecord)
+                else isinstance(one, BrokerRegistrationChangeRecord | RegisterBrokerRecord)
+            ):
+                self._due_us = min(self._due_us, Micros(now.mono_us + _SOON_US))
 
     def deadline(self, image: MetadataImage) -> Micros | None:
         """When `due` may have records; None if no broker has a state and nothing is throttled."""

@@ -247,6 +247,8 @@ class Controller:
             records = (NoOpRecord(),)
         if records:
             self._idle_since_us = now.mono_us
+            if self._states is not None:
+                self._states.decided(records, now)
         return records
 
     def take_probes(self) -> list[Probe]:

@@ -53,7 +53,7 @@ class Kept(Cluster):
 
     def due(self) -> Sequence[Message]:
         """The records of all steps that are due a little later."""
-        self.us += 2_000_000
+        self.us += 12_000_000
         found: list[Message] = []
         while records := self.states.due(self.image, lambda _: self.settings, self.now):
             found += records
