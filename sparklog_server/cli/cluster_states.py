@@ -31,8 +31,16 @@ from sparklog_server.cli.moves import (
 )
 from sparklog_server.cli.option_values import duration_option
 from sparklog_server.cli.options import reaches_cluster
-from sparklog_server.cli.printing import listed, print_line, print_table, report
+from sparklog_server.cli.printing import print_line, print_table, report
 from sparklog_server.operations.moves import ClusterFacts, Remaining, facts_of, leading_on, remaining_on
+from sparklog_server.operations.node_states import (
+    asked_nodes,
+    nodes_text,
+    require_room,
+    require_voter,
+    too_high_factors,
+)
+from sparklog_server.operations.refused import OperationRefused
 
 if TYPE_CHECKING:
     from sparklog.client.admin.cluster import Quorum
@@ -84,11 +92,12 @@ def cordon(nodes: tuple[int, ...]) -> None:
     """Give NODEs no new replicas; those that they have stay."""
     with admin() as cluster:
         facts = facts_of(cluster)
-        asked = _asked(facts, nodes)
-        _require_room(facts, asked)
+        with _refusals():
+            asked = asked_nodes(facts, nodes)
+            require_room(facts, asked)
         _set(cluster, asked, "cordoned")
     report(
-        f"{_nodes_text(asked)} cordoned: new replicas go to other nodes; `sparklog cluster activate` ends it"
+        f"{nodes_text(asked)} cordoned: new replicas go to other nodes; `sparklog cluster activate` ends it"
     )
 
 
@@ -105,17 +114,16 @@ def drain(nodes: tuple[int, ...], no_wait: bool, timeout_ms: int | None) -> int:
     """
     with admin() as cluster:
         facts = facts_of(cluster)
-        asked = _asked(facts, nodes)
-        _require_room(facts, asked)
+        with _refusals():
+            asked = asked_nodes(facts, nodes)
+            require_room(facts, asked)
         _set(cluster, asked, "drained")
         if no_wait:
-            report(f"{_nodes_text(asked)} drained; `sparklog cluster status` shows what is left")
+            report(f"{nodes_text(asked)} drained; `sparklog cluster status` shows what is left")
             return 0
         code = _waited(cluster, asked, leading_on, timeout_ms, "leaderships", "drained")
     if code == 0:
-        report(
-            f"{_nodes_text(asked)} drained: no partition is led there; `sparklog cluster activate` ends it"
-        )
+        report(f"{nodes_text(asked)} drained: no partition is led there; `sparklog cluster activate` ends it")
     return code
 
 
@@ -133,14 +141,14 @@ def decommission(nodes: tuple[int, ...], no_wait: bool, timeout_ms: int | None) 
     """
     with admin() as cluster:
         facts = facts_of(cluster)
-        asked = _asked(facts, nodes)
-        _require_room(facts, asked)
-        quorum = _quorum(cluster)
-        _require_voter(quorum, asked)
+        with _refusals():
+            asked = asked_nodes(facts, nodes)
+            require_room(facts, asked)
+            require_voter(_quorum(cluster), asked)
         _set(cluster, asked, "decommissioned")
         _tell_high_factors(facts, asked)
         if no_wait:
-            report(f"{_nodes_text(asked)} decommissioned; `sparklog cluster status` shows what is left")
+            report(f"{nodes_text(asked)} decommissioned; `sparklog cluster status` shows what is left")
             return 0
         code = _waited(cluster, asked, remaining_on, timeout_ms, "replicas", "decommissioned")
         if code == 0:
@@ -157,7 +165,8 @@ def activate(nodes: tuple[int, ...]) -> None:
     """
     with admin() as cluster:
         facts = facts_of(cluster)
-        asked = _asked(facts, nodes)
+        with _refusals():
+            asked = asked_nodes(facts, nodes)
         _set(cluster, asked, "active")
         due = [
             at
@@ -166,7 +175,7 @@ def activate(nodes: tuple[int, ...]) -> None:
         ]
         elect_preferred(cluster, due)
         leaving = [at for at, one in facts.reassignments.items() if not asked.isdisjoint(one.removing)]
-    report(f"{_nodes_text(asked)} active; `sparklog partitions balance` moves replicas there")
+    report(f"{nodes_text(asked)} active; `sparklog partitions balance` moves replicas there")
     if leaving:
         report(
             f"{partitions_text(len(leaving))} go on moving away: {first([str(at) for at in leaving])}; "
@@ -177,55 +186,23 @@ def activate(nodes: tuple[int, ...]) -> None:
 # -- what is refused -----------------------------------------------------------------------------------------
 
 
-def _asked(facts: ClusterFacts, nodes: Sequence[int]) -> frozenset[NodeId]:
-    """The nodes; ClickException for one that is neither registered nor listed by a partition."""
-    registered = {one.node_id for one in facts.nodes}
-    known = registered.union(*(one.replicas for one in facts.partitions.values()))
-    for node in nodes:
-        if node not in known:
-            raise click.ClickException(f"no node {node}; the cluster has {listed(sorted(registered))}")
-    return frozenset(map(NodeId, nodes))
-
-
-def _require_room(facts: ClusterFacts, asked: frozenset[NodeId]) -> None:
-    """ClickException if no node would be left that takes replicas."""
-    if asked.issuperset(facts.open_nodes()):
-        others = [
-            f"node {one.node_id} is {'down' if one.is_fenced else facts.states.get(one.node_id)}"
-            for one in facts.nodes
-            if one.node_id not in asked
-        ]
-        why = f": {first(others)}" if others else ""
-        raise click.ClickException(
-            f"no other node would take replicas and leaderships{why}; nothing was changed"
-        )
-
-
-def _require_voter(quorum: "Quorum | None", asked: frozenset[NodeId]) -> None:
-    """ClickException if the metadata quorum would have no voter."""
-    voters = {one.node_id for one in quorum.voters} if quorum is not None else set()
-    if voters and asked.issuperset(voters):
-        raise click.ClickException(
-            f"{_nodes_text(asked)} the only voters of the metadata quorum: make another node a voter first, "
-            "with `sparklog quorum add-voter`"
-        )
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Refusals as errors of the command."""
+    try:
+        yield
+    except OperationRefused as error:
+        raise click.ClickException(str(error)) from None
 
 
 def _tell_high_factors(facts: ClusterFacts, asked: frozenset[NodeId]) -> None:
     """The topics whose replication factor is above the nodes left: their replicas stay."""
-    able = {node for node in facts.open_nodes() if node not in asked}
-    topics = {
-        at.topic
-        for at, one in facts.partitions.items()
-        if not asked.isdisjoint(one.replicas)
-        and len(one.replicas) > len(able.union(node for node in one.replicas if node not in asked))
-    }
-    if topics:
+    if topics := too_high_factors(facts, asked):
+        able = len([node for node in facts.open_nodes() if node not in asked])
         report(
             f"{len(topics)} topic{'s have' if len(topics) > 1 else ' has'} a replication factor above the "
-            f"{len(able)} node{'s' * (len(able) != 1)} left: {first(sorted(topics))}. Replicas stay "
-            "until a node is added, or until `sparklog topics alter TOPIC --replication-factor "
-            f"{max(len(able), 1)}` lowers the factor."
+            f"{able} node{'s' * (able != 1)} left: {first(topics)}. Replicas stay until a node is added, or "
+            f"until `sparklog topics alter TOPIC --replication-factor {max(able, 1)}` lowers the factor."
         )
 
 
@@ -249,15 +226,13 @@ def _waited(
     try:
         left = _wait(cluster, asked, left_on, timeout_ms, what)
     except KeyboardInterrupt:
-        report(
-            f"{_nodes_text(asked)} still {state}: the cluster goes on; `sparklog cluster activate` ends it"
-        )
+        report(f"{nodes_text(asked)} still {state}: the cluster goes on; `sparklog cluster activate` ends it")
         return EXIT_INTERRUPTED
     if not left:
         return 0
     print_table(["node", "partition", "why it is still there"], [_cells(one) for one in left])
     print_line(
-        f"sparklog: {partitions_text(len(left))} left; {_nodes_text(asked)} still {state}, "
+        f"sparklog: {partitions_text(len(left))} left; {nodes_text(asked)} still {state}, "
         "and the cluster goes on once it can",
         is_error=True,
     )
@@ -352,7 +327,7 @@ def _forgotten(cluster: Admin, asked: frozenset[NodeId]) -> int:
             report(f"node {node} has been unregistered")
         waiting &= registered
         if waiting and time.monotonic() >= until_s:
-            print_line(f"sparklog: {_nodes_text(waiting)} still registered", is_error=True)
+            print_line(f"sparklog: {nodes_text(waiting)} still registered", is_error=True)
             return EXIT_FAILURE
         time.sleep(LOOK_EVERY_S if waiting else 0)
     for node in sorted(running):
@@ -411,8 +386,3 @@ def _quorum(cluster: Admin) -> "Quorum | None":
         return cluster.describe_quorum()
     except SparklogError:
         return None
-
-
-def _nodes_text(nodes: frozenset[NodeId]) -> str:
-    """`node 3 is`, `nodes 3,4 are`."""
-    return f"node{'s' * (len(nodes) > 1)} {listed(sorted(nodes))} {'are' if len(nodes) > 1 else 'is'}"

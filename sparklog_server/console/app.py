@@ -23,6 +23,7 @@ from sparklog_server.console.pages import (
     groups,
     live,
     login,
+    nodes,
     overview,
     quotas,
     records,
@@ -39,6 +40,7 @@ LOOPBACK_HOSTS: Final = ("localhost", "127.0.0.1", "[::1]")
 _PAGES: Final = (
     *(
         overview,
+        nodes,
         topics,
         topic,
         topic_access,

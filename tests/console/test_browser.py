@@ -33,6 +33,7 @@ IN_DARK = ("overview", "records", "group", "delete", "quotas")
 PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
 PAGES = {
     "overview": "/",
+    "nodes": "/nodes",
     "topics": "/topics",
     "new-topic": "/new-topic",
     "topic": "/topics/seen?all=1&edit=retention.ms",

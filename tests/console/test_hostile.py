@@ -70,6 +70,7 @@ PATHS = [
     f"/transactions?q={quote(NASTY)}&state={quote(NASTY)}",
     f"/transaction?id={quote(NASTY)}",
     f"/transaction?id=x{quote(NASTY)}",
+    "/nodes",
     "/quotas",
     "/users",
     f"/acls?q={quote(NASTY)}",

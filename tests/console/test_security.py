@@ -72,6 +72,7 @@ def test_read_only_offers_and_takes_no_change(broker: EmbeddedBroker, admin: Adm
     ) as reader:
         for path in (
             "/",
+            "/nodes",
             "/topics",
             "/topics/kept",
             "/topics/kept/records",
@@ -89,6 +90,8 @@ def test_read_only_offers_and_takes_no_change(broker: EmbeddedBroker, admin: Adm
             "/new-topic",
             "/topics/kept/delete",
             "/topics/kept/produce",
+            "/nodes",
+            "/nodes/cancel",
             "/quotas",
             "/users",
             "/group/reset",
