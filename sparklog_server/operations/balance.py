@@ -237,13 +237,7 @@ class _Plan:
 
     def level(self) -> None:
         """Move replicas from the node with the most to the one with the least that can take one."""
-        by_node: dict[NodeId, list[tuple[int, int]]] = {node: [] for node in self.able}
-        for index, one in enumerate(self._partitions):
-            for node in self._replicas[index]:
-                if node in by_node and (index, node) not in self._moved:
-                    by_node[node].append((one.bytes, index))
-        for found in by_node.values():
-            found.sort()
+        candidates: dict[tuple[NodeId, NodeId], list[tuple[int, int]]] = {}
         stuck: set[NodeId] = set()
         while len(stuck) < len(self.able):
             order = sorted(self.able, key=lambda node: (self._load(node), node))
@@ -252,22 +246,51 @@ class _Plan:
                 if self._load(giver) - self._load(taker) <= 2 * self._tolerance:
                     stuck.add(giver)
                     break
-                if self._give(by_node[giver], giver, taker):
+                pair = giver, taker
+                if pair not in candidates:
+                    candidates[pair] = self._candidates(giver, taker)
+                if self._give(candidates[pair], giver, taker):
                     break
 
-    def _give(self, replicas: list[tuple[int, int]], giver: NodeId, taker: NodeId) -> bool:
-        """Move the replica that comes nearest to making two nodes equal; False if none does."""
-        wanted = (self._bytes[giver] - self._bytes[taker]) / 2
-        middle = bisect_left(replicas, (max(wanted, 0), 0))
+    def _candidates(self, giver: NodeId, taker: NodeId) -> list[tuple[int, int]]:
+        """Bytes and index of the partitions of which one node may give its replica to another, by bytes."""
+        return sorted(
+            (one.bytes, index)
+            for index, one in enumerate(self._partitions)
+            if self._may_give(index, giver, taker)
+        )
+
+    def _may_give(self, index: int, giver: NodeId, taker: NodeId) -> bool:
+        held = self._replicas[index]
+        return giver in held and taker not in held and (index, giver) not in self._moved
+
+    def _give(self, candidates: list[tuple[int, int]], giver: NodeId, taker: NodeId) -> bool:
+        """Move the replica that comes nearest to making two nodes equal; False if none does, and then there
+        are no candidates any more. Those that can no longer be given are removed.
+        """
+        # As many replicas as make the counts equal shall make the bytes equal too.
+        count = max((self._counts[giver] - self._counts[taker]) // 2, 1)
+        wanted = (self._bytes[giver] - self._bytes[taker]) / 2 / count
         gap = self._load(giver) - self._load(taker)
-        for position in _around(middle, len(replicas)):
-            size, index = replicas[position]
+        high = bisect_left(candidates, (max(wanted, 0), 0))
+        low = high - 1
+        tried = 0
+        while tried < _TRIED_MAX and (low >= 0 or high < len(candidates)):
+            is_low = high >= len(candidates) or (low >= 0 and tried % 2 == 0)
+            position = low if is_low else high
+            size, index = candidates[position]
+            if not self._may_give(index, giver, taker):
+                del candidates[position]
+                low, high = (low - 1, high - 1) if is_low else (low, high)
+                continue
             weight = size / self._mean_bytes + 1 / self._mean_count
-            held = self._replicas[index]
-            if weight <= _WORTH * gap and taker not in held and self._keeps_racks(held, giver, taker):
-                del replicas[position]
+            if weight <= _WORTH * gap and self._keeps_racks(self._replicas[index], giver, taker):
+                del candidates[position]
                 self._move(index, giver, taker)
                 return True
+            tried += 1
+            low, high = (low - 1, high) if is_low else (low, high + 1)
+        candidates.clear()  # the two nodes only become more alike
         return False
 
     def _move(self, index: int, node: NodeId, to: NodeId) -> None:
@@ -301,12 +324,3 @@ class _Plan:
                     leaders[first] -= 1
                     leaders[least] += 1
                     is_changed = True
-
-
-def _around(middle: int, count: int) -> Iterable[int]:
-    """The positions below `count`, from the middle outwards, a bounded number of them."""
-    for distance in range(_TRIED_MAX // 2):
-        if 0 <= middle - 1 - distance < count:
-            yield middle - 1 - distance
-        if 0 <= middle + distance < count:
-            yield middle + distance

@@ -1,6 +1,7 @@
 """The plan that balances partitions: nothing is lost, racks are kept, and a second plan has nothing to do."""
 
 from collections.abc import Sequence
+from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -153,3 +154,32 @@ def test_the_time_of_a_plan_is_that_of_the_busiest_node() -> None:
     leaders = {one.at: one.replicas[0] for one in partitions}
     assert copying_s(moves, leaders, rate=100) == 3.0
     assert copying_s([], leaders, rate=100) == 0.0
+
+
+def test_bytes_and_replicas_are_both_spread_though_few_partitions_have_all_bytes() -> None:
+    nodes = nodes_of([None] * 4)
+    partitions = [
+        one._replace(bytes=3_500 if index < 20 else 0)
+        for index, one in enumerate(placed(*[(0, 1, 2), (1, 2, 0), (2, 0, 1)] * 200))
+    ]
+    moves = planned(nodes, partitions)
+    after = moved(partitions, moves)
+    loads = loads_of(nodes, [(one.replicas, one.bytes) for one in after])
+    assert all(400 <= load.replicas <= 500 for load in loads.values())
+    assert all(40_000 <= load.bytes <= 70_000 for load in loads.values())
+    assert planned(nodes, after) == []
+
+
+def test_a_plan_spreads_sizes_of_every_kind_at_once() -> None:
+    sizes = Random(3)
+    nodes = nodes_of([None] * 4)
+    partitions = [
+        one._replace(bytes=int(sizes.expovariate(1e-7)))
+        for one in placed(*[(0, 1, 2), (1, 2, 0), (2, 0, 1)] * 200)
+    ]
+    after = moved(partitions, planned(nodes, partitions))
+    loads = loads_of(nodes, [(one.replicas, one.bytes) for one in after])
+    mean = sum(load.bytes for load in loads.values()) / 4
+    assert all(0.8 * mean < load.bytes < 1.2 * mean for load in loads.values())
+    assert all(400 <= load.replicas <= 500 for load in loads.values())
+    assert planned(nodes, after) == []
