@@ -15,7 +15,7 @@ from sparklog_server.config.load import Loaded
 from sparklog_server.daemon.local_cluster import LocalCluster, Reserve, open_cluster
 from sparklog_server.daemon.logs import TraceLog
 from sparklog_server.daemon.node import REFUSALS, refusal_text, run_node
-from sparklog_server.daemon.supervisor import Ports, Supervisor
+from sparklog_server.daemon.supervisor import NodeRefused, Ports, Supervisor
 from sparklog_server.disk.os_disk import OsDisk
 
 
@@ -75,8 +75,7 @@ def start(
             remedy = cluster.remedies[loaded.settings.node_id]
             return run_node(loaded.settings, loaded.warnings, log, remedy=remedy, parent_pid=parent_pid)
         except REFUSALS as error:
-            log.trace("refused", reason=refusal_text(error))
-            return 1
+            raise NodeRefused(refusal_text(error)) from error
 
     if data_dir is None and config_dir is None:
         owned_directory = data_dir = tempfile.mkdtemp(prefix="sparklog-cluster-")

@@ -4,6 +4,7 @@
                    │                  │      ▲                              └── again, or SIGQUIT: kill all
                    │                  ▼      │ ready again
                    │              a node ends ─► pause ─► fork it again
+                   │               └── it is refused, as without its disk: the reason is logged once
                    └── a node ends before its first ready line ─► stop the others ─► exit 1
 
 A fork shares the imported modules with its siblings: three nodes start in the time of one and a half, and
@@ -61,8 +62,17 @@ class Restarts:
 STOP_S_MAX: Final = 10.0
 """A node that has not stopped after this time is killed."""
 
+_REFUSED: Final = "refused "
+"""Begins what a node that cannot start prints to the supervisor in place of its ready line."""
+
 RunNode = Callable[[Loaded, TraceLog, int], int]
-"""Runs a node in this process, with its log and the pid of its parent, and returns its exit code."""
+"""Runs a node in this process, with its log and the pid of its parent, and returns its exit code. Raises
+NodeRefused.
+"""
+
+
+class NodeRefused(SparklogError):
+    """A node cannot start; the text says why, and what to do."""
 
 
 class Child:
@@ -79,6 +89,8 @@ class Child:
         self.is_ready = False
         self.restarts = Restarts()
         self.restart_at_s: float | None = None
+        self.is_refused = False
+        self.refusal = ""  # the last one, until the node is ready
 
 
 class Supervisor:
@@ -124,6 +136,7 @@ class Supervisor:
 
     def _start(self, child: Child) -> None:
         child.restart_at_s = None
+        child.is_refused = False
         child.ready_pipe, ready_writer = os.pipe()
         sys.stdout.flush()
         child.pid = os.fork()
@@ -148,6 +161,8 @@ class Supervisor:
             for descriptor in (self._alive_reader, self._alive_writer, ready_writer, *others):
                 os.close(descriptor)
             code = self._run(child.loaded, TraceLog(sys.stderr, f"node-{child.node_id} "), self._pid)
+        except NodeRefused as refused:
+            print(_REFUSED + " ".join(str(refused).split("\n")))
         except Exception:
             import traceback
 
@@ -159,17 +174,22 @@ class Supervisor:
             os._exit(code)
 
     def _printed(self, child: Child, _events: int) -> None:
-        """A node's standard output: its ready line, or its end."""
+        """A node's standard output: its ready line, its refusal, or its end."""
         received = os.read(child.ready_pipe, 4096)
         child.said += received.decode(errors="replace")
         if received and not child.said.endswith("\n"):
             return
         line = child.said
         self._close_pipe(child)
+        if line.startswith(_REFUSED):
+            self._refused(child, line.removeprefix(_REFUSED).rstrip("\n"))
         words = dict(word.partition("=")[::2] for word in line.split())
         if not line.startswith("ready "):
             return
         child.is_ready, child.listen, child.http = True, words["listen"], words.get("http", "")
+        if child.refusal:
+            child.refusal = ""
+            self._log.trace("node-restarted", node=child.node_id, pid=child.pid)
         if not self._is_announced and all(one.is_ready for one in self._children):
             self._is_announced = True
             ready_line = (
@@ -189,9 +209,19 @@ class Supervisor:
                 continue
             self._ended(child, os.waitstatus_to_exitcode(status))
 
+    def _refused(self, child: Child, reason: str) -> None:
+        """Log why a node cannot start, in its own name, unless it is as before."""
+        child.is_refused = True
+        if reason != child.refusal:
+            log = TraceLog(sys.stderr, f"node-{child.node_id} ", is_json=self._log.is_json)
+            again = {"restarts_every_s": PAUSE_S_MAX} if self._is_announced else {}
+            log.trace("refused", reason=reason, **again)
+        child.refusal = reason
+
     def _ended(self, child: Child, code: int) -> None:
         """A node was reaped: start it again after a pause, unless it never started or all stop."""
-        self._close_pipe(child)
+        while child.ready_pipe >= 0:
+            self._printed(child, 0)  # the rest, up to its end
         pid, was_ready, child.pid, child.is_ready = child.pid, child.is_ready, 0, False
         how = {"signal": signal.Signals(-code).name} if code < 0 else {"code": code}
         if self._is_stop_wanted:
@@ -203,13 +233,15 @@ class Supervisor:
             return
         pause_s = child.restarts.ended(time.monotonic())
         child.restart_at_s = time.monotonic() + pause_s
-        self._log.trace("node-ended", node=child.node_id, pid=pid, restart_s=pause_s, **how)
+        if not child.is_refused:
+            self._log.trace("node-ended", node=child.node_id, pid=pid, restart_s=pause_s, **how)
 
     def _restart_due(self) -> None:
         for child in self._children:
             if child.restart_at_s is not None and child.restart_at_s <= time.monotonic():
                 self._start(child)
-                self._log.trace("node-restarted", node=child.node_id, pid=child.pid)
+                if not child.refusal:
+                    self._log.trace("node-restarted", node=child.node_id, pid=child.pid)
 
     def _close_pipe(self, child: Child) -> None:
         if child.ready_pipe >= 0:

@@ -1,15 +1,17 @@
 """A supervisor of lone nodes, each a cluster of its own: `python -m tests.daemon.lone_nodes DIR COUNT`.
 
 The arguments after them are settings of every node. With `fail=N`, node N ends before it is ready.
+A node is refused while DIR/refused-N exists; DIR/attempts has a byte for each time.
 """
 
 import gc
 import sys
+from pathlib import Path
 
 from sparklog_server.config.load import Loaded, load
 from sparklog_server.daemon.logs import TraceLog
 from sparklog_server.daemon.node import run_node
-from sparklog_server.daemon.supervisor import Ports, Supervisor
+from sparklog_server.daemon.supervisor import NodeRefused, Ports, Supervisor
 
 
 def main() -> int:
@@ -21,6 +23,11 @@ def main() -> int:
     def run(loaded: Loaded, log: TraceLog, parent_pid: int) -> int:
         if str(loaded.settings.node_id) in failing:
             return 3
+        refused = Path(directory, f"refused-{loaded.settings.node_id}")
+        if refused.exists():
+            with Path(directory, "attempts").open("a") as attempts:
+                attempts.write("x")
+            raise NodeRefused(refused.read_text())
         return run_node(loaded.settings, loaded.warnings, log, remedy="", parent_pid=parent_pid)
 
     nodes = [

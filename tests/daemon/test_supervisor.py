@@ -15,7 +15,7 @@ from typing import IO
 import pytest
 
 from sparklog_server.daemon.supervisor import FIRST_PAUSE_S, PAUSE_S_MAX, RAN_WELL_S, NoPort, Ports, Restarts
-from tests.daemon.broker_process import PATIENCE_S, is_served, wait_until_gone
+from tests.daemon.broker_process import PATIENCE_S, is_served, wait_until, wait_until_gone
 
 COUNT = 3
 
@@ -47,6 +47,15 @@ class Nodes:
             if all(word in line for word in words):
                 return line
         raise AssertionError(words)
+
+    def logged_until(self, word: str) -> list[str]:
+        """Read the log until a line has this word; the lines."""
+        lines: list[str] = []
+        for line in self.stderr:
+            lines.append(line)
+            if word in line:
+                return lines
+        raise AssertionError(lines)
 
     def end(self, number: signal.Signals) -> tuple[int, str]:
         """Send a signal; the exit code, and the log since."""
@@ -101,6 +110,27 @@ def test_a_killed_node_refuses_connections_and_is_started_again_on_its_port(tmp_
         started.logged("node-2 ", " ready ")
         assert serves(started.ports[1])
         assert started.end(signal.SIGTERM)[0] == 0
+
+
+def test_a_refusal_is_logged_once_until_it_is_another_and_the_node_comes_back_by_itself(
+    tmp_path: Path,
+) -> None:
+    with nodes(tmp_path) as started:
+        started.ready()
+        refused = tmp_path / "refused-2"
+        refused.write_text("the disk is lost")
+        os.kill(started.pids[1], signal.SIGKILL)
+        lines = started.logged_until(" refused ")
+        wait_until(lambda: len((tmp_path / "attempts").read_bytes()) > 1)
+        refused.write_text("the disk is\nempty")
+        lines += started.logged_until(" refused ")
+        refused.unlink()
+        lines += started.logged_until("node-restarted")
+        assert serves(started.ports[1])
+        started.end(signal.SIGTERM)
+    pattern = r"node-2 \S+ refused reason='(.*)' restarts_every_s=30.0 level=ERROR"
+    assert re.findall(pattern, "".join(lines)) == ["the disk is lost", "the disk is empty"]
+    assert len([line for line in lines if "node-ended" in line]) == 1
 
 
 def test_a_node_that_cannot_start_ends_all(tmp_path: Path) -> None:
