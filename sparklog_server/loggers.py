@@ -77,8 +77,8 @@ _DECLARED: Final[dict[str, dict[Level, str]]] = {
     },
     "sparklog.replica": {
         INFO: "interrupted-move-resolved move-cancelled replica-moved replica-moving replica-truncated",
-        WARN: "isr-not-changed partition-has-no-directory replica-begins-anew replica-fetch-failed "
-        "stray-log-set-aside",
+        WARN: "isr-not-changed partition-has-no-directory replica-begins-anew replica-begins-empty "
+        "replica-fetch-failed stray-log-set-aside",
         ERROR: "replica-records-refused",
     },
     "sparklog.requests": {

@@ -4,15 +4,22 @@ space.
 A crash during a move between directories may leave two logs of a replica, or a log and a copy with more
 records. The one with more records is used, and if both have the same, the one in the directory that the
 controller assigned; see `log/directory/future_log`. The other is removed.
+
+Where the assigned directory is gone, an empty log takes the place of one that may have been the last with all
+records. It begins only where that can cost no record (`can_begin_empty`), and the directory may come back:
+
+    unreadable, in log.dirs         offline, unless an operator moves the replica to another directory
+    replaced by an empty one, or    begins empty, in another directory if need be; offline while another
+    not in log.dirs any more        replica has records and none leads (KAFKA-16234)
 """
 
 from collections.abc import Callable, Mapping, Set, Sized
 from enum import Enum
 
-from sparklog.model import ZERO_UUID, Instant, TopicPartition, Uuid
+from sparklog.model import ZERO_UUID, Instant, NodeId, TopicPartition, Uuid
 from sparklog_server.disk.door import StorageError
 from sparklog_server.log.log_config import LogConfig
-from sparklog_server.metadata.entries import DIRECTORY_LOST, is_reserved
+from sparklog_server.metadata.entries import DIRECTORY_LOST, NO_NODE, BrokerImage, PartitionImage, is_reserved
 from sparklog_server.replica.directory import ReplicaDirectory, Trace
 
 
@@ -24,6 +31,27 @@ class Usable(Enum):
     NEVER = "never"
 
 
+def is_led_elsewhere(placement: PartitionImage, node_id: NodeId) -> bool:
+    """Whether another replica leads, and that of this node is not in sync: the leader has all that is
+    committed without it.
+    """
+    return placement.leader not in (NO_NODE, node_id) and node_id not in placement.isr
+
+
+def can_begin_empty(
+    placement: PartitionImage, node_id: NodeId, brokers: Mapping[NodeId, BrokerImage]
+) -> bool:
+    """Whether a log of this node that is gone may begin empty: another replica leads, or none is left that
+    has records.
+
+    Else an empty log could be elected as that of the last leader, and the others would truncate theirs.
+    """
+    return is_led_elsewhere(placement, node_id) or not any(
+        node != node_id and node in brokers and brokers[node].has_online(directory)
+        for node, directory in zip(placement.replicas, placement.directories, strict=True)
+    )
+
+
 class Homes:
     """The log directories of this node as places for replicas. `is_missing`: at least one could not be
     opened.
@@ -31,6 +59,7 @@ class Homes:
 
     def __init__(
         self,
+        node_id: NodeId,
         directories: list[ReplicaDirectory],
         *,
         is_missing: bool,
@@ -38,17 +67,35 @@ class Homes:
         remove: Callable[[ReplicaDirectory, list[TopicPartition]], None],
         trace: Trace,
     ) -> None:
+        self._node_id = node_id
         self._directories = directories
         self._is_missing = is_missing
         self._settings_for = settings_for
         self._remove = remove
         self._trace = trace
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether every directory in log.dirs is online."""
+        return not self._is_missing and all(directory.error is None for directory in self._directories)
+
+    def is_gone(self, assigned: Uuid | None) -> bool:
+        """Whether the directory that the controller assigned to a replica is none of those online."""
+        return (
+            assigned is not None
+            and (assigned == DIRECTORY_LOST or not is_reserved(assigned))
+            and not any(
+                directory.error is None and directory.log_dir.directory_id == assigned
+                for directory in self._directories
+            )
+        )
+
     def find(
         self,
         topic_partition: TopicPartition,
         topic_id: Uuid,
-        assigned: Uuid | None,
+        placement: PartitionImage,
+        brokers: Mapping[NodeId, BrokerImage],
         *,
         wish: ReplicaDirectory | None,
         loads: Callable[[ReplicaDirectory], int],
@@ -58,17 +105,15 @@ class Homes:
         assigned by the controller, else the least loaded.
 
         None if the log may be in a directory that is offline: a new log elsewhere would be taken for it, and
-        so would an old one that was left when the log moved there. `missing` has the logs to create in this
-        turn.
+        so would an old one that was left when the log moved there. There is none either if the directory is
+        gone and the log may not begin empty. The log is not waited for at an operator's request, where
+        another replica leads. `missing` has the logs to create in this turn.
         """
+        assigned = placement.directory_of(self._node_id)
         online = [directory for directory in self._directories if directory.error is None]
         chosen = next((directory for directory in online if directory.log_dir.directory_id == assigned), None)
-        is_lost = (
-            chosen is None
-            and assigned is not None
-            and (assigned == DIRECTORY_LOST or not is_reserved(assigned))
-        )
-        if is_lost and (self._is_missing or len(online) < len(self._directories)):
+        is_gone = self.is_gone(assigned)
+        if is_gone and not self.is_complete and not (wish and is_led_elsewhere(placement, self._node_id)):
             return None
         holders = [
             one
@@ -77,6 +122,8 @@ class Homes:
         ]
         if holders:
             return min(holders, key=lambda one: _rank(one, topic_partition, topic_id))
+        if is_gone and not can_begin_empty(placement, self._node_id, brokers):
+            return None
         if wish is not None and wish.error is None:
             return wish
         # If all directories are full or cordoned, a partition that already has an assigned directory still

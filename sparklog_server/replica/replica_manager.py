@@ -29,7 +29,7 @@ from sparklog_server.log.partition_log import PartitionLog
 from sparklog_server.metadata.entries import Assignments, PartitionImage
 from sparklog_server.metadata.image import TOPIC_RESOURCE, MetadataDelta, MetadataImage
 from sparklog_server.replica.directory import ReplicaDirectory, Trace
-from sparklog_server.replica.homes import Homes, Usable
+from sparklog_server.replica.homes import Homes, Usable, is_led_elsewhere
 from sparklog_server.replica.isr import InSyncRules
 from sparklog_server.replica.log_cleaner import CleaningLimits, LogCleaner
 from sparklog_server.replica.openings import IN_TURN_MAX, Begun, Openings
@@ -85,6 +85,8 @@ class ReplicaManager:
         self._parked_max = parked_max
         # The image places these here, in a directory that is offline.
         self.offline: dict[TopicPartition, None] = {}
+        # Those of them whose directory is gone, and which begin empty once another replica leads.
+        self._awaits_leader: dict[TopicPartition, None] = {}
         self._trace = trace
         self._image = MetadataImage()
         self.by_topic: dict[str, dict[int, Partition]] = {}
@@ -121,6 +123,7 @@ class ReplicaManager:
             trace=trace,
         )
         self._homes = Homes(
+            node_id,
             directories,
             is_missing=is_missing_directories,
             settings_for=settings_for,
@@ -165,12 +168,13 @@ class ReplicaManager:
         self._image = delta.after
         for topic in delta.topics_deleted:
             self._remove(topic.name)
-        for changed in delta.partitions_changed:
-            if self._node_id in changed.after.replicas:
-                self._follow(changed.topic_partition, changed.topic_id, changed.after, now)
+        for one in delta.partitions_changed:
+            if self._node_id in one.after.replicas:
+                self._follow(one.topic_partition, one.topic_id, one.after, now)
             else:
-                self._leave(changed.topic_partition)
-        self._open([changed.topic_partition for changed in delta.partitions_changed], now)
+                self._leave(one.topic_partition)
+        changed = [one.topic_partition for one in delta.partitions_changed]
+        self._open(changed + (self._await_again() if delta.brokers_changed else []), now)
         for resource_type, name in delta.configs_changed:
             if resource_type == TOPIC_RESOURCE:
                 self._reconfigure(name, now)
@@ -188,6 +192,7 @@ class ReplicaManager:
         partition = self.find(topic_partition.topic, topic_partition.partition)
         if partition is None:
             self.offline.pop(topic_partition, None)
+            self._awaits_leader.pop(topic_partition, None)
             self._wanted[topic_partition] = topic_id, placement
             return
         self._place(partition, placement, now)
@@ -227,13 +232,14 @@ class ReplicaManager:
             home = self._homes.find(
                 topic_partition,
                 topic_id,
-                assigned,
+                placement,
+                self._image.brokers,
                 wish=self.moving.wishes.get(topic_partition),
                 loads=lambda directory: len(directory.partitions) + self._openings.awaited(directory),
                 missing=missing,
             )
             if home is None:
-                self._trace("partition-has-no-directory", partition=str(topic_partition))
+                self._without_directory(topic_partition)
             usable = None if home is None else self._homes.use(home, topic_partition, topic_id, now)
             if usable is Usable.LATER:
                 self._awaits_room[topic_partition] = None
@@ -246,6 +252,14 @@ class ReplicaManager:
             elif self._is_name_in_use(topic_partition, home, now):
                 self._waiting[topic_partition] = None
             else:
+                if self._homes.is_gone(assigned):
+                    self._trace(
+                        "replica-begins-empty",
+                        partition=str(topic_partition),
+                        path=home.log_dir.path,
+                        reason="its log directory is gone",
+                        leader=placement.leader,
+                    )
                 topic = topic_partition.topic
                 if topic not in settings:
                     settings[topic] = self._settings_for(topic)
@@ -259,6 +273,40 @@ class ReplicaManager:
         for home, wanted in missing.items():
             for one in wanted:
                 self._begin(one, home, now)
+
+    def _without_directory(self, topic_partition: TopicPartition) -> None:
+        """The partition goes offline: its directory is, or it is gone and no replica leads."""
+        reason = "its log directory is offline"
+        if self._homes.is_complete:
+            self._awaits_leader[topic_partition] = None
+            reason = "its log directory is gone, and no other replica leads"
+        self._trace("partition-has-no-directory", partition=str(topic_partition), reason=reason)
+
+    def _await_again(self) -> list[TopicPartition]:
+        """The partitions that wait for another leader are wanted again: a broker has changed."""
+        awaiting = [*self._awaits_leader]
+        for one in awaiting:
+            topic = self._image.topics_by_name[one.topic]
+            self._wanted[one] = topic.topic_id, topic.partitions[one.partition]
+            del self.offline[one]
+        self._awaits_leader.clear()
+        return awaiting
+
+    def begin_elsewhere(self, name: TopicPartition, target: ReplicaDirectory, now: Instant) -> bool:
+        """Begin a replica whose directory is offline empty in another one, as an operator asks; False unless
+        another replica leads without it. The log that is left there is removed when its directory is back.
+        """
+        topic = self._image.topics_by_name.get(name.topic)
+        placement = self._image.partition(name)
+        if topic is None or placement is None or not is_led_elsewhere(placement, self._node_id):
+            return False
+        if not self._homes.is_gone(placement.directory_of(self._node_id)):
+            return False
+        self._leave(name)
+        self._wanted[name] = topic.topic_id, placement
+        self.moving.wish(name, target)
+        self._open([name], now)
+        return name not in self.offline
 
     def _led_epoch(self, placement: PartitionImage) -> LeaderEpoch:
         """The epoch in which this node leads; -1 if it does not."""
@@ -359,7 +407,7 @@ class ReplicaManager:
     def _leave(self, name: TopicPartition) -> None:
         """Remove the replica of a partition that other brokers have, if there was one."""
         self._wanted.pop(name, None)
-        for names in (self._waiting, self._awaits_room, self.offline):
+        for names in (self._waiting, self._awaits_room, self._awaits_leader, self.offline):
             names.pop(name, None)
         partition = self.by_topic.get(name.topic, {}).pop(name.partition, None)
         if partition is None:
@@ -378,6 +426,7 @@ class ReplicaManager:
         self._wanted = {one: wanted for one, wanted in self._wanted.items() if one.topic != topic}
         self._waiting = {one: None for one in self._waiting if one.topic != topic}
         self._awaits_room = {one: None for one in self._awaits_room if one.topic != topic}
+        self._awaits_leader = {one: None for one in self._awaits_leader if one.topic != topic}
         self.offline = {one: None for one in self.offline if one.topic != topic}
         self._openings.forget(topic)
         partitions = self.by_topic.pop(topic, {})

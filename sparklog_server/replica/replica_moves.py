@@ -160,6 +160,7 @@ class ReplicaMoves:
     def assign(self, topic_id: Uuid, index: int, directory: ReplicaDirectory) -> None:
         """Report the directory of a replica to the controller."""
         self.assignments[topic_id, index] = Assignment(topic_id, index, directory.log_dir.directory_id)
+        self._agenda.has_deadlines = True
 
     def discard(self, paths: list[str]) -> None:
         """Remove unfinished copies."""

@@ -164,12 +164,14 @@ def _move(context: "PartitionPort", topic_partition: TopicPartition, path: str, 
     partition = partitions.find(*topic_partition)
     if partition is None:
         if partitions.absence(*topic_partition) is ErrorCode.KAFKA_STORAGE_ERROR:
-            return ErrorCode.KAFKA_STORAGE_ERROR
+            return _begun_elsewhere(context, topic_partition, target, now)
         if topic_partition.partition >= 0 and not target.is_cordoned:
             partitions.moving.wish(topic_partition, target)
         return ErrorCode.REPLICA_NOT_AVAILABLE
     home = next(one for one in partitions.directories if partition in one.partitions)
-    if home.error is not None or partition.error is ErrorCode.KAFKA_STORAGE_ERROR:
+    if home.error is not None:
+        return _begun_elsewhere(context, topic_partition, target, now)
+    if partition.error is ErrorCode.KAFKA_STORAGE_ERROR:
         return ErrorCode.KAFKA_STORAGE_ERROR
     if target is not home and len(partitions.directories) < len(context.settings.log_dirs):
         return ErrorCode.KAFKA_STORAGE_ERROR  # the unreadable directory may hold a copy of it
@@ -177,3 +179,15 @@ def _move(context: "PartitionPort", topic_partition: TopicPartition, path: str, 
         return ErrorCode.INVALID_REPLICA_ASSIGNMENT
     partitions.moving.move(partition, home, target, now)
     return ErrorCode.NONE
+
+
+def _begun_elsewhere(
+    context: "PartitionPort", topic_partition: TopicPartition, target: ReplicaDirectory, now: Instant
+) -> ErrorCode:
+    """The replica on an offline directory begins empty in another one, and fetches what the leader has. Kafka
+    4.3 refuses this: there it stays offline until its directory is back, or is not in log.dirs any more.
+    """
+    if target.is_cordoned:
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    is_begun = context.partitions.begin_elsewhere(topic_partition, target, now)
+    return ErrorCode.NONE if is_begun else ErrorCode.KAFKA_STORAGE_ERROR
