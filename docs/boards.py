@@ -176,6 +176,39 @@ BOARDS: Final[dict[str, tuple[str, list[Panel]]]] = {
                 {_rate(f"{_IO}_replicationbytesout_total", "instance"): "{{instance}}"},
             ),
             Panel(
+                "Partitions that are reassigned",
+                "none",
+                {f"{_REPLICAS}_reassigningpartitions": "{{instance}}"},
+            ),
+            Panel(
+                "Records that reassignments wait for",
+                "none",
+                {"sparklog_reassignment_behind_records": "{{instance}}"},
+            ),
+            Panel(
+                "Reassignments without progress",
+                "s",
+                {"sparklog_reassignment_stalled_seconds": "{{instance}}"},
+            ),
+            Panel(
+                "Bytes out by reassignments",
+                "Bps",
+                {_rate(f"{_IO}_reassignmentbytesout_total", "instance"): "{{instance}}"},
+            ),
+            Panel(
+                "Bytes in by reassignments",
+                "Bps",
+                {_rate(f"{_IO}_reassignmentbytesin_total", "instance"): "{{instance}}"},
+            ),
+            Panel(
+                "Throttled replication",
+                "Bps",
+                {
+                    "kafka_server_leaderreplication_byte_rate": "from {{instance}}",
+                    "kafka_server_followerreplication_byte_rate": "to {{instance}}",
+                },
+            ),
+            Panel(
                 "Changes of ISRs",
                 "cps",
                 {

@@ -116,6 +116,15 @@ AT_MIN_ISR = _gauge(
 REASSIGNING = _gauge(
     f"{_REPLICAS}_reassigningpartitions", "Partitions that this node leads and that are reassigned."
 )
+REASSIGNMENT_BEHIND = _gauge(
+    "sparklog_reassignment_behind_records",
+    "Records that replicas lack whose reassignments wait for them; of partitions that this node leads.",
+)
+REASSIGNMENT_STALLED = _gauge(
+    "sparklog_reassignment_stalled_seconds",
+    "Seconds since one of these replicas joined the ISR, or lacked fewer records than ever before; 0 if no "
+    "reassignment waits.",
+)
 ISR_EXPANDS = _counter(
     f"{_REPLICAS}_isrexpands_total", "Replicas that joined the ISR of a partition led here."
 )
@@ -132,6 +141,11 @@ LEADER_THROTTLED_RATE = _gauge(
 FOLLOWER_THROTTLED_RATE = _gauge(
     "kafka_server_followerreplication_byte_rate",
     "Bytes a second received by throttled replicas of this node, of the last half a minute.",
+)
+THROTTLE_SET = _gauge(
+    "sparklog_replication_throttle_set",
+    "1 if this rate of a throttle of replication applies to this node, by its setting.",
+    "setting",
 )
 
 _PARTITION = "kafka_cluster_partition"

@@ -13,6 +13,7 @@ from sparklog_server import metrics
 from sparklog_server.broker.cluster.broker_lifecycle import BrokerLifecycle
 from sparklog_server.broker.context import Context
 from sparklog_server.broker.metrics.client_telemetry import ClientTelemetry
+from sparklog_server.broker.metrics.reassignment_progress import ReassignmentProgress
 from sparklog_server.broker.metrics.remote_ends import RemoteEnds
 from sparklog_server.broker.metrics.report_cluster import ClusterReport
 from sparklog_server.broker.metrics.report_groups import group_report, transaction_report
@@ -45,6 +46,7 @@ class BrokerReport:
         self._ends = RemoteEnds(context)
         self._cluster = ClusterReport(context)
         self._hidden = HiddenTopics()
+        self._reassignments = ReassignmentProgress()
         self._requests: RequestReport | None = None
         if sessions.observers.times is not None and sessions.observers.errors is not None:
             self._requests = RequestReport(sessions.observers.times, sessions.observers.errors)
@@ -54,7 +56,7 @@ class BrokerReport:
         context, shown = self._context, Shown(self._hidden)
         yield from shown.collect(context)
         yield from traffic_report(text, context, shown)
-        yield from replica_report(text, context, shown)
+        yield from replica_report(text, context, shown, self._reassignments, now)
         yield from self._cluster.throttled(text, now)
         yield from self._cluster.render(text)
         yield from self._cluster.quorum(text, idle, now)

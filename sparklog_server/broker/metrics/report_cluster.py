@@ -7,7 +7,9 @@ from sparklog.model import Instant, NodeId
 from sparklog_server import metrics
 from sparklog_server.broker.cluster.links import TO_CONTROLLERS
 from sparklog_server.broker.context import Context
+from sparklog_server.broker.dynamic_config import replication_rates
 from sparklog_server.broker.metrics.report_topics import AT_ONCE
+from sparklog_server.config.layers import FOLLOWER_RATE, LEADER_RATE, REASSIGNMENT_RATE
 from sparklog_server.metadata.entries import NO_NODE, TopicImage
 from sparklog_server.metrics_text import Text, escaped
 
@@ -100,6 +102,16 @@ class ClusterReport:
         received = 0 if throttles is None else throttles.follower.throttled_bytes
         yield text.one(metrics.LEADER_THROTTLED_RATE, self._sent.of(sent, now.mono_us))
         yield text.one(metrics.FOLLOWER_THROTTLED_RATE, self._received.of(received, now.mono_us))
+        rates = replication_rates(self._context.live.layers)
+        by_setting = {
+            LEADER_RATE: rates.leader,
+            FOLLOWER_RATE: rates.follower,
+            REASSIGNMENT_RATE: rates.reassignment,
+        }
+        yield text.several(
+            metrics.THROTTLE_SET,
+            [((name,), int(rate is not None)) for name, rate in by_setting.items()],
+        )
 
     def quorum(self, text: Text, idle: float, now: Instant) -> Iterator[str]:
         """What this node of the quorum knows, under both names."""

@@ -10,9 +10,10 @@ from itertools import chain
 from typing import Final, NamedTuple, TypeVar, overload
 
 from sparklog.errors import ErrorCode
-from sparklog.model import NodeId
+from sparklog.model import Instant, NodeId
 from sparklog_server import metrics
 from sparklog_server.broker.context import Context
+from sparklog_server.broker.metrics.reassignment_progress import ReassignmentProgress
 from sparklog_server.metadata.entries import NO_NODE, PartitionImage
 from sparklog_server.metrics import OTHERS, Metric
 from sparklog_server.metrics_text import Text, escaped, sample
@@ -299,9 +300,11 @@ def traffic_report(text: Text, context: Context, shown: Shown) -> Iterator[str]:
     yield text.one(metrics.REASSIGNMENT_BYTES_OUT, total.reassignment_bytes_out)
 
 
-def replica_report(text: Text, context: Context, shown: Shown) -> Iterator[str]:
+def replica_report(
+    text: Text, context: Context, shown: Shown, reassignments: ReassignmentProgress, now: Instant
+) -> Iterator[str]:
     """The sums over the partitions of this node, and what waits for them."""
-    under_replicated = under_min = at_min = reassigning = offline = 0
+    under_replicated = under_min = at_min = offline = 0
     parked = watching = 0
     for part in chain(slices(shown.led), slices(shown.led_others)):
         for _, partition, image, leader in part:
@@ -310,7 +313,7 @@ def replica_report(text: Text, context: Context, shown: Shown) -> Iterator[str]:
             under_replicated += in_sync < replicas
             under_min += in_sync < least
             at_min += in_sync == least
-            reassigning += bool(image.adding_replicas or image.removing_replicas)
+            reassignments.look(partition, image, leader)
             parked += len(partition.purgatory.heap)
             watching += len(partition.purgatory.watchers)
         yield ""
@@ -324,7 +327,7 @@ def replica_report(text: Text, context: Context, shown: Shown) -> Iterator[str]:
     yield text.one(metrics.UNDER_REPLICATED, under_replicated)
     yield text.one(metrics.UNDER_MIN_ISR, under_min)
     yield text.one(metrics.AT_MIN_ISR, at_min)
-    yield text.one(metrics.REASSIGNING, reassigning)
+    yield from reassignments.render(text, now)
     yield text.one(metrics.ISR_EXPANDS, rules.expands)
     yield text.one(metrics.ISR_SHRINKS, rules.shrinks)
     yield text.one(metrics.FAILED_ISR_UPDATES, rules.refused)
