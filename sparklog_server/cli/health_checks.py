@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from sparklog.client.admin.cluster import Cluster, Quorum
+from sparklog.client.admin.cluster import Cluster, Quorum, Reassignment
 from sparklog.client.admin.storage import LogDir
 from sparklog.client.admin.topics import Partition, Topic
-from sparklog.model import NodeId
+from sparklog.model import NodeId, TopicPartition
 from sparklog_server.cli.cluster_status import statuses
 from sparklog_server.cli.findings import Finding
 from sparklog_server.operations.inert_text import inert_name
@@ -79,6 +79,7 @@ class Facts(NamedTuple):
     silent: frozenset[NodeId] = frozenset()
     asked: Mapping[NodeId, str] = MappingProxyType({})
     """The states that were asked of brokers: active, cordoned, drained, decommissioned."""
+    moving: Mapping[TopicPartition, Reassignment] = MappingProxyType({})
 
 
 def findings(facts: Facts) -> list[Finding]:
@@ -132,7 +133,7 @@ def _partitions(facts: Facts) -> Iterable[Finding]:
             elif kept is not None and _is_under_min_isr(partition, kept):
                 too_few.append(name)
                 asleep.update(set(partition.replicas) - set(partition.isr))
-            elif partition.is_under_replicated:
+            elif partition.is_under_replicated and not _is_only_added(facts, topic.name, partition):
                 behind.append(name)
                 asleep.update(set(partition.replicas) - set(partition.isr))
             if partition.eligible_leader_replicas:
@@ -179,7 +180,19 @@ def _partitions(facts: Facts) -> Iterable[Finding]:
             "start the brokers of the eligible replicas; do not remove their directories",
         )
     if not (offline or too_few or behind or eligible):
-        yield Finding("OK", "partitions", f"{count} have a leader, and every replica is in sync")
+        which = "every replica that is not being added" if facts.moving else "every replica"
+        yield Finding("OK", "partitions", f"{count} have a leader, and {which} is in sync")
+    if facts.moving:
+        names = [f"{at.topic}-{at.partition}" for at in sorted(facts.moving)]
+        yield Finding(
+            "OK", "moves", _count(names, "partition is being reassigned", "partitions are being reassigned")
+        )
+
+
+def _is_only_added(facts: Facts, topic: str, partition: Partition) -> bool:
+    """Whether the replicas that are not in sync are those that a reassignment adds."""
+    moving = facts.moving.get(TopicPartition(topic, partition.partition))
+    return moving is not None and set(partition.replicas) - set(partition.isr) <= set(moving.adding)
 
 
 def _is_under_min_isr(partition: Partition, settings: TopicSettings) -> bool:

@@ -88,6 +88,7 @@ class Asking:
                 "node states", lambda: self._admin.broker_states(one.node_id for one in cluster.nodes)
             )
             or {},
+            self._section("moves", self._admin.list_reassignments) or {},
         )
 
     def _section(self, name: str, ask: Callable[[], T]) -> T | None:

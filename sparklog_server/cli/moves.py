@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 import click
 
 from sparklog.client.admin.admin import Admin, ItemsFailed
-from sparklog.errors import BrokerError, SettingsError
+from sparklog.errors import BrokerError, ErrorCode, SettingsError
 from sparklog.model import NodeId, TopicPartition
 from sparklog_server.cli.printing import (
     bytes_text,
@@ -43,6 +43,8 @@ EXIT_INTERRUPTED: Final = 130
 MOVES_SHOWN_MAX: Final = 50
 """Partitions in a table on a terminal; elsewhere all are printed."""
 NAMES_MAX: Final = 5
+LEARNT_S_MAX: Final = 2.0
+"""How long a broker may take to learn of the end of a move."""
 REPORTED_EVERY_S: Final = 10.0
 """After this time without progress, the moves in progress are printed with what they wait for; where stderr
 is no terminal, how far the plan is.
@@ -286,7 +288,9 @@ def settle_plan(
 def carry_out(
     cluster: Admin, moves: Sequence[PlannedMove], execution: Execution
 ) -> tuple[Mapping[TopicPartition, BrokerError], bool]:
-    """Execute a plan with a bar; the refusals, which are printed, and whether Ctrl-C ended it."""
+    """Execute a plan with a bar; the moves that were refused or replaced, which are printed, and whether
+    Ctrl-C ended it.
+    """
     progress = Progress(0, (), len(moves), 0, {})
     waits = _Waits(cluster)
     try:
@@ -308,8 +312,37 @@ def carry_out(
         )
         return progress.refused, True
     tell_refused(progress.refused)
-    report(f"moved {partitions_text(progress.done)}")
-    return progress.refused, False
+    replaced = _replaced(cluster, [one for one in moves if one.at not in progress.refused])
+    report(f"moved {partitions_text(progress.done - len(replaced))}")
+    return {**progress.refused, **replaced}, False
+
+
+def _replaced(cluster: Admin, moves: Sequence[PlannedMove]) -> dict[TopicPartition, BrokerError]:
+    """The partitions that have other replicas than those planned, printed: another command has cancelled or
+    replaced their moves, or deleted their topics.
+    """
+    until_s = time.monotonic() + LEARNT_S_MAX
+    while others := _with_other_replicas(cluster, moves):
+        if time.monotonic() >= until_s:
+            break
+        time.sleep(LEARNT_S_MAX / 10)
+    if others:
+        names = first([f"{at.topic}:{at.partition}" for at in others])
+        text = "another command has cancelled or replaced the move, or deleted the topic"
+        print_line(f"sparklog: {partitions_text(len(others))}: {names}: {text}", is_error=True)
+    error = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+    return {at: BrokerError(error, f"{at}: cancelled or replaced") for at in others}
+
+
+def _with_other_replicas(cluster: Admin, moves: Sequence[PlannedMove]) -> list[TopicPartition]:
+    if not moves:
+        return []
+    found = {
+        TopicPartition(topic.name, one.partition): one.replicas
+        for topic in cluster.list_topics(include_internal=True).values()
+        for one in topic.partitions
+    }
+    return [one.at for one in moves if sorted(found.get(one.at, ())) != sorted(one.after)]
 
 
 def elect_preferred(cluster: Admin, partitions: Sequence[TopicPartition]) -> None:

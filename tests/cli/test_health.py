@@ -8,7 +8,7 @@ import pytest
 
 import sparklog
 from sparklog.client.admin.admin import Admin, NewTopic
-from sparklog.client.admin.cluster import Cluster, Node, Quorum, QuorumReplica
+from sparklog.client.admin.cluster import Cluster, Node, Quorum, QuorumReplica, Reassignment
 from sparklog.client.admin.storage import LogDir
 from sparklog.client.admin.topics import Partition, Topic
 from sparklog.errors import BrokerError, ErrorCode
@@ -375,3 +375,13 @@ def test_states_that_were_asked_of_nodes_are_told_until_they_end() -> None:
         "node 2 is decommissioned, and has no replicas",
         "node 3 is cordoned: it gets no new replicas",
     ]
+
+
+def test_a_replica_that_a_reassignment_adds_is_no_replica_out_of_sync() -> None:
+    added = topic(partition(isr=(1, 2)))
+    at = TopicPartition("t", 0)
+    moving = {at: Reassignment(added.partitions[0].replicas, (NodeId(3),), ())}
+    assert [one.subject for one in wrong(WELL._replace(topics=(added,)))] == ["in-sync replicas"]
+    told = findings(WELL._replace(topics=(added,), moving=moving))
+    assert ("OK", "moves", "1 partition is being reassigned: t-0") in [one[:3] for one in told]
+    assert not [one for one in told if one.state != "OK"]
