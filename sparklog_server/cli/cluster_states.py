@@ -90,7 +90,7 @@ def _waits(command: Command) -> Command:
 @reaches_cluster
 def cordon(nodes: tuple[int, ...]) -> None:
     """Give NODEs no new replicas; those that they have stay."""
-    with admin() as cluster:
+    with admin(awaits_silent=False) as cluster:
         facts = facts_of(cluster)
         with _refusals():
             asked = asked_nodes(facts, nodes)
@@ -112,7 +112,7 @@ def drain(nodes: tuple[int, ...], no_wait: bool, timeout_ms: int | None) -> int:
     A drained node still replicates: stop it, and clients notice nothing. Exits with 1 and the reasons if
     leaderships are left that only an operator can move.
     """
-    with admin() as cluster:
+    with admin(awaits_silent=False) as cluster:
         facts = facts_of(cluster)
         with _refusals():
             asked = asked_nodes(facts, nodes)
@@ -139,7 +139,7 @@ def decommission(nodes: tuple[int, ...], no_wait: bool, timeout_ms: int | None) 
     from the metadata quorum as well. Exits with 1 and the reasons if replicas are left that only an operator
     can move; the state stays, and the cluster goes on once it can.
     """
-    with admin() as cluster:
+    with admin(awaits_silent=False) as cluster:
         facts = facts_of(cluster)
         with _refusals():
             asked = asked_nodes(facts, nodes)
@@ -163,7 +163,7 @@ def activate(nodes: tuple[int, ...]) -> None:
     """End the state of NODEs: they get replicas again, and the leaderships of which they are the preferred
     replica.
     """
-    with admin() as cluster:
+    with admin(awaits_silent=False) as cluster:
         facts = facts_of(cluster)
         with _refusals():
             asked = asked_nodes(facts, nodes)

@@ -87,7 +87,7 @@ def grow(
     """
     if topics and all_topics:
         raise click.UsageError("--topic and --all-topics exclude each other")
-    with admin() as cluster:
+    with admin(awaits_silent=False) as cluster:
         if topics:
             topics_named(cluster, topics)
         listed = cluster.list_topics(include_internal=True)

@@ -67,7 +67,7 @@ def balance(topics: tuple[str, ...], execution: Execution, is_json: bool) -> int
     are left as they are. Ctrl-C ends the command: moves that have begun go on. Exits with 1 if a move is
     refused.
     """
-    with admin() as cluster:
+    with admin(awaits_silent=False) as cluster:
         if topics:
             topics_named(cluster, topics)  # the error for an unknown name suggests similar ones
         facts = facts_of(cluster)
@@ -122,7 +122,7 @@ def reassign(
         )
     wanted = None if file is None else _plan_in(file)
     nodes = None if to is None else _nodes_in(to)
-    with admin() as cluster:
+    with admin(awaits_silent=False) as cluster:
         if nodes is not None:
             wanted = dict.fromkeys(partitions_named(cluster, topics), nodes)
         assert wanted is not None
@@ -246,7 +246,7 @@ def reassignments(topics: tuple[str, ...], is_cancelled: bool, is_json: bool) ->
 
     With --cancel, exits with 1 if a reassignment cannot be taken back.
     """
-    with admin() as cluster:
+    with admin(awaits_silent=False) as cluster:
         found = cluster.list_reassignments()
         if topics:
             for name in topics:

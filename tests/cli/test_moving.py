@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -140,12 +142,32 @@ def test_a_node_joins_gets_its_share_is_drained_and_leaves(
     assert "no node 4; the cluster has 1,2,3" in shell("cluster", "decommission", "4").err
 
 
+def assert_a_move_that_another_command_cancels_is_not_counted(cluster: EmbeddedBroker, shell: Shell) -> None:
+    """Node 5 does not answer, so the move does not end before it is cancelled."""
+    shell("topics", "create", "halted", "--replica-assignment", "1")
+
+    def cancel() -> None:
+        with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+            until(lambda: bool(admin.list_reassignments()))
+            admin.alter_reassignments({TopicPartition("halted", 0): None})
+
+    other = threading.Thread(target=cancel)
+    other.start()
+    told = shell("partitions", "reassign", "halted", "--to", "5", "--execute")
+    other.join(PATIENCE_S)
+    assert (told.code, told.err.splitlines()[-1]) == (1, "moved 0 partitions")
+    assert "1 partition: halted:0: another command has cancelled" in told.err
+    assert shell.replicas("halted") == [[1]]
+
+
 def test_a_node_that_is_gone_is_decommissioned_although_it_was_unregistered(
     cluster: EmbeddedBroker, shell: Shell, tmp_path: Path
 ) -> None:
     filled(shell, "kept", 3, 2)
     with joined(cluster, 5, tmp_path) as child:
         assert shell("partitions", "reassign", "kept", "--to", "1,5", "--execute").code == 0
+        child.send_signal(signal.SIGSTOP)
+        assert_a_move_that_another_command_cancels_is_not_counted(cluster, shell)
         child.kill()
         child.wait(PATIENCE_S)
     shell("topics", "create", "stuck", "--replica-assignment", "1:2")
