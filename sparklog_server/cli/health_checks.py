@@ -11,6 +11,7 @@ from sparklog.model import NodeId, TopicPartition
 from sparklog_server.cli.cluster_status import statuses
 from sparklog_server.cli.findings import Finding
 from sparklog_server.operations.inert_text import inert_name
+from sparklog_server.operations.moves import ClusterFacts, reassigning, remaining_on, replica_sizes
 
 NAMES_MAX: Final = 5
 """Names in one line; the others are counted."""
@@ -80,6 +81,18 @@ class Facts(NamedTuple):
     asked: Mapping[NodeId, str] = MappingProxyType({})
     """The states that were asked of brokers: active, cordoned, drained, decommissioned."""
     moving: Mapping[TopicPartition, Reassignment] = MappingProxyType({})
+    throttles: Mapping[NodeId, tuple[str, ...]] = MappingProxyType({})
+    """The settings of brokers that throttle replication, by those that have one."""
+
+    def of_moves(self) -> ClusterFacts:
+        """What explains why a replica is still where it is."""
+        partitions = {
+            TopicPartition(topic.name, one.partition): one
+            for topic in self.topics
+            for one in topic.partitions
+        }
+        sizes = replica_sizes(self.dirs or {})
+        return ClusterFacts(self.cluster.nodes, self.asked, partitions, self.moving, sizes)
 
 
 def findings(facts: Facts) -> list[Finding]:
@@ -88,7 +101,11 @@ def findings(facts: Facts) -> list[Finding]:
         _partitions,
         _quorum,
         _brokers,
+        _unregistered,
         _asked_states,
+        _not_empty,
+        _moves,
+        _throttles,
         _directories,
         _disks,
         _settings,
@@ -182,11 +199,6 @@ def _partitions(facts: Facts) -> Iterable[Finding]:
     if not (offline or too_few or behind or eligible):
         which = "every replica that is not being added" if facts.moving else "every replica"
         yield Finding("OK", "partitions", f"{count} have a leader, and {which} is in sync")
-    if facts.moving:
-        names = [f"{at.topic}-{at.partition}" for at in sorted(facts.moving)]
-        yield Finding(
-            "OK", "moves", _count(names, "partition is being reassigned", "partitions are being reassigned")
-        )
 
 
 def _is_only_added(facts: Facts, topic: str, partition: Partition) -> bool:
@@ -275,17 +287,52 @@ def _brokers(facts: Facts) -> Iterable[Finding]:
         yield Finding("OK", "brokers", f"{len(facts.cluster.nodes)} in service")
 
 
+def _unregistered(facts: Facts) -> Iterable[Finding]:
+    registered = {one.node_id for one in facts.cluster.nodes}
+    listing: dict[NodeId, list[str]] = {}
+    for topic in facts.topics:
+        for partition in topic.partitions:
+            for node in set(partition.replicas) - registered:
+                listing.setdefault(node, []).append(f"{topic.name}-{partition.partition}")
+    for node, names in sorted(listing.items()):
+        if facts.asked.get(node) != "decommissioned":  # what is left on it is told with its state
+            yield Finding(
+                "WARN",
+                "brokers",
+                f"broker {node} is not registered; "
+                + _count(names, "partition has a replica there", "partitions have a replica there"),
+                f"start it, or move its replicas to other nodes: `sparklog cluster decommission {node}`",
+            )
+
+
+def _not_empty(facts: Facts) -> Iterable[Finding]:
+    """Nodes that are decommissioned and have replicas; why these stay, if they wait for an operator."""
+    asked = sorted(node for node, state in facts.asked.items() if state == "decommissioned")
+    moves = facts.of_moves() if asked else None
+    for node in asked:
+        left = remaining_on(moves, node) if moves is not None else []
+        if not left:
+            continue
+        found = f"node {node} is decommissioned, and has {len(left)} replica{'s' * (len(left) != 1)} left"
+        stuck = [one for one in left if one.is_stuck]
+        if stuck:
+            at, reason, _ = stuck[0]
+            found += f"; {len(stuck)} cannot leave: {inert_name(f'{at.topic}-{at.partition}')}: {reason}"
+        yield Finding(
+            "WARN",
+            "node states",
+            found,
+            f"`sparklog cluster decommission {node}` shows why each is still there"
+            + f"; `sparklog cluster activate {node}` ends that" * bool(stuck),
+        )
+
+
 def _asked_states(facts: Facts) -> Iterable[Finding]:
     for row in statuses(facts.cluster, facts.quorum, facts.topics, facts.asked):
         ends = f"`sparklog cluster activate {row.node}` ends that"
-        if row.asked == "decommissioned" and row.replicas:
-            yield Finding(
-                "WARN",
-                "node states",
-                f"node {row.node} is decommissioned, and has {row.replicas} replicas left",
-                f"`sparklog cluster decommission {row.node}` shows why each is still there",
-            )
-        elif row.asked == "decommissioned":
+        if row.asked == "decommissioned":
+            if row.replicas:
+                continue  # `_not_empty` has it
             yield Finding(
                 "WARN",
                 "node states",
@@ -299,6 +346,48 @@ def _asked_states(facts: Facts) -> Iterable[Finding]:
             yield Finding(
                 "WARN", "node states", f"node {row.node} is {row.asked}: it gets no new replicas", ends
             )
+
+
+def _moves(facts: Facts) -> Iterable[Finding]:
+    if not facts.moving:
+        return
+    stuck = [one for one in reassigning(facts.of_moves()) if one.is_stuck]
+    for at, reason, _ in stuck[:NAMES_MAX]:
+        yield Finding(
+            "WARN",
+            "moves",
+            f"{inert_name(f'{at.topic}-{at.partition}')} does not progress: {reason}",
+            "start that node, or take the reassignment back: `sparklog partitions reassignments --cancel`",
+        )
+    if len(stuck) > NAMES_MAX:
+        yield Finding(
+            "WARN",
+            "moves",
+            f"{len(stuck) - NAMES_MAX} more partitions do not progress",
+            "`sparklog partitions reassignments` shows all of them",
+        )
+    if not stuck:
+        names = [f"{at.topic}-{at.partition}" for at in sorted(facts.moving)]
+        yield Finding(
+            "OK", "moves", _count(names, "partition is being reassigned", "partitions are being reassigned")
+        )
+
+
+def _throttles(facts: Facts) -> Iterable[Finding]:
+    if facts.moving or any(one.is_under_replicated for topic in facts.topics for one in topic.partitions):
+        return
+    brokers: dict[str, list[NodeId]] = {}
+    for node, names in sorted(facts.throttles.items()):
+        for name in names:
+            brokers.setdefault(name, []).append(node)
+    for name, nodes in sorted(brokers.items()):
+        which = f"broker{'s' * (len(nodes) > 1)} {', '.join(map(str, nodes))}"
+        yield Finding(
+            "WARN",
+            "throttles",
+            f"{name} is set for {which}, and no replica is catching up",
+            "delete it (`sparklog configs delete`): it slows the next replica that has to catch up",
+        )
 
 
 # -- disks

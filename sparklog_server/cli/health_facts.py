@@ -23,6 +23,8 @@ from sparklog_server.cli.health_checks import (
     PeerCertificate,
     TopicSettings,
 )
+from sparklog_server.config.keys import LONG_MAX
+from sparklog_server.config.layers import FOLLOWER_RATE, LEADER_RATE, REASSIGNMENT_RATE
 from sparklog_server.operations.lag import described_groups
 from sparklog_server.operations.surveys import described_by_all, listed_by_all
 
@@ -40,6 +42,7 @@ DIGITS_MAX: Final = 19
 CERTIFICATE_S_MAX: Final = 3.0
 CERTIFICATES_S_MAX: Final = 6.0
 RESERVE_KEY: Final = "sparklog.disk.reserve.bytes"
+THROTTLES: Final = (LEADER_RATE, FOLLOWER_RATE, REASSIGNMENT_RATE)
 _MIN_ISR: Final = "min.insync.replicas"
 _UNCLEAN: Final = "unclean.leader.election.enable"
 
@@ -62,7 +65,7 @@ class Asking:
         topics = self._topics()
         quorum, skew_s = self._quorum()
         dirs = self._section("disks", self._log_dirs)
-        reserves = self._reserves(cluster)
+        reserves, throttles = self._broker_settings(cluster)
         settings = self._topic_settings(topics)
         certificates = self._certificates(cluster)
         watched = None
@@ -84,11 +87,9 @@ class Asking:
             watched,
             self.refused,
             frozenset(self._silent),
-            self._section(
-                "node states", lambda: self._admin.broker_states(one.node_id for one in cluster.nodes)
-            )
-            or {},
+            self._section("node states", lambda: self._admin.broker_states(_nodes(cluster, topics))) or {},
             self._section("moves", self._admin.list_reassignments) or {},
+            throttles,
         )
 
     def _section(self, name: str, ask: Callable[[], T]) -> T | None:
@@ -136,18 +137,23 @@ class Asking:
             self.refused[f"disks of broker {node}"] = str(error)
         return answered.found
 
-    def _reserves(self, cluster: Cluster) -> dict[NodeId, int]:
-        """The disk reserve by broker; Kafka's brokers have none."""
-        found = {}
+    def _broker_settings(self, cluster: Cluster) -> tuple[dict[NodeId, int], dict[NodeId, tuple[str, ...]]]:
+        """The disk reserve by broker, where Kafka's have none, and the throttles that are set."""
+        reserves, throttles = {}, {}
         for node in cluster.nodes:
             if node.is_fenced or node.node_id in self._silent:
                 continue
             resource = ConfigResource("broker", str(node.node_id))
-            described = self._section("disk reserve", partial(self._described, [resource], [RESERVE_KEY]))
-            value = _number((described or {}).get(resource, {}), RESERVE_KEY)
-            if value is not None:
-                found[node.node_id] = value
-        return found
+            described = self._section(
+                "settings of brokers", partial(self._described, [resource], [RESERVE_KEY, *THROTTLES])
+            )
+            entries = (described or {}).get(resource, {})
+            reserve = _number(entries, RESERVE_KEY)
+            if reserve is not None:
+                reserves[node.node_id] = reserve
+            if names := tuple(name for name in THROTTLES if _number(entries, name) not in (None, LONG_MAX)):
+                throttles[node.node_id] = names
+        return reserves, throttles
 
     def _topic_settings(self, topics: tuple[Topic, ...]) -> dict[str, TopicSettings]:
         names = [topic.name for topic in topics]
@@ -225,6 +231,12 @@ def peer_certificate(host: str, port: int, context: ssl.SSLContext) -> PeerCerti
         return PeerCertificate(address, None, f"it is not accepted: {error.verify_message}")
     except (OSError, ValueError) as error:
         return PeerCertificate(address, None, str(error))
+
+
+def _nodes(cluster: Cluster, topics: tuple[Topic, ...]) -> list[NodeId]:
+    """The nodes that are registered, and those that partitions list."""
+    listed = {node for topic in topics for one in topic.partitions for node in one.replicas}
+    return sorted(listed.union(one.node_id for one in cluster.nodes))
 
 
 def _value(entries: Mapping[str, ConfigEntry], key: str) -> str | None:

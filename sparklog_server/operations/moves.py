@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from sparklog.client.admin.admin import Admin, ItemsFailed
 from sparklog.client.admin.cluster import Node, Reassignment
 from sparklog.client.admin.configs import ConfigChange, ConfigResource
+from sparklog.client.admin.storage import LogDir
 from sparklog.client.admin.topics import Partition
 from sparklog.errors import BrokerError, SparklogError
 from sparklog.model import NodeId, TopicPartition
@@ -103,6 +104,13 @@ def _sizes(
         found = failed.results
     except SparklogError:  # a node has gone since it was listed
         return {}
+    return replica_sizes(found)
+
+
+def replica_sizes(
+    found: Mapping[NodeId, Sequence[LogDir]],
+) -> dict[tuple[NodeId, TopicPartition], int]:
+    """The bytes of each replica in these directories; without those that move there from another one."""
     return {
         (node, at): replica.size_bytes
         for node, directories in found.items()

@@ -85,6 +85,7 @@ LATE = {
     "sparklog_server.raft.joining": "only for a node that joins the voters or moved",
     "sparklog_server.raft.reconfiguration": "only for changes of the voters",
     "sparklog_server.replica.sessions": "a node alone has no followers",
+    "sparklog_server.replica.throttle": "only while a throttle is set",
     "sparklog_server.security": "each mechanism and the authorizer only where it is configured",
     # The broker: what its configuration, its parent or its manager asks for.
     "sparklog_server.broker.metrics": "only with an HTTP listener, slow requests, spans or pushed metrics",

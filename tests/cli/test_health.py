@@ -385,3 +385,60 @@ def test_a_replica_that_a_reassignment_adds_is_no_replica_out_of_sync() -> None:
     told = findings(WELL._replace(topics=(added,), moving=moving))
     assert ("OK", "moves", "1 partition is being reassigned: t-0") in [one[:3] for one in told]
     assert not [one for one in told if one.state != "OK"]
+
+
+AT = TopicPartition("t", 0)
+
+
+def moving_to(node: int, *, is_registered: bool = True, is_fenced: bool = False) -> Facts:
+    """A partition of nodes 1 and 2, which a reassignment adds a replica on another node to."""
+    replicas = (NodeId(1), NodeId(2), NodeId(node))
+    moved = Partition(0, NodeId(1), LeaderEpoch(0), replicas, replicas[:2])
+    nodes = [*NODES[:2], *[Node(NodeId(node), "h", 9091 + node, is_fenced=is_fenced)] * is_registered]
+    return WELL._replace(
+        cluster=Cluster("c", NodeId(1), tuple(nodes)),
+        topics=(topic(moved),),
+        moving={AT: Reassignment(replicas, (NodeId(node),), ())},
+    )
+
+
+def of_subject(facts: Facts, subject: str) -> list[tuple[str, str]]:
+    return [(one.state, one.found) for one in findings(facts) if one.subject == subject]
+
+
+def test_a_reassignment_that_waits_for_a_node_is_told_from_one_that_catches_up() -> None:
+    assert of_subject(moving_to(3), "moves") == [("OK", "1 partition is being reassigned: t-0")]
+    assert of_subject(moving_to(3, is_fenced=True), "moves") == [
+        ("WARN", "t-0 does not progress: a new replica has not caught up: node 3 is down")
+    ]
+    assert of_subject(moving_to(4, is_registered=False), "moves") == [
+        ("WARN", "t-0 does not progress: a new replica has not caught up: node 4 is not registered")
+    ]
+
+
+def test_a_broker_that_partitions_list_and_that_is_not_registered_is_told() -> None:
+    facts = WELL._replace(cluster=Cluster("c", NodeId(1), NODES[:2]))
+    assert of_subject(facts, "brokers")[1:] == [
+        ("WARN", "broker 3 is not registered; 1 partition has a replica there: t-0")
+    ]
+
+
+def test_a_decommissioned_node_that_cannot_be_emptied_says_why() -> None:
+    for nodes in (NODES, NODES[:2]):  # registered, and no more
+        facts = WELL._replace(cluster=Cluster("c", NodeId(1), nodes), asked={NodeId(3): "decommissioned"})
+        (told,) = of_subject(facts, "node states")
+        assert told == (
+            "WARN",
+            "node 3 is decommissioned, and has 1 replica left; 1 cannot leave: t-0: no room elsewhere: "
+            "a replication factor of 3 needs 3 open nodes besides it, and there are 2",
+        )
+
+
+def test_a_throttle_is_told_once_nothing_is_left_to_throttle() -> None:
+    throttles = {NodeId(1): ("leader.replication.throttled.rate",), NodeId(2): ()}
+    assert of_subject(WELL._replace(throttles=throttles), "throttles") == [
+        ("WARN", "leader.replication.throttled.rate is set for broker 1, and no replica is catching up")
+    ]
+    assert of_subject(moving_to(3)._replace(throttles=throttles), "throttles") == []
+    behind = (topic(partition(isr=(1, 2))),)
+    assert of_subject(WELL._replace(throttles=throttles, topics=behind), "throttles") == []
