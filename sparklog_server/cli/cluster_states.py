@@ -28,11 +28,19 @@ from sparklog_server.cli.moves import (
     elect_preferred,
     first,
     partitions_text,
+    takes_throttle,
 )
 from sparklog_server.cli.option_values import duration_option
 from sparklog_server.cli.options import reaches_cluster
 from sparklog_server.cli.printing import print_line, print_table, report
-from sparklog_server.operations.moves import ClusterFacts, Remaining, facts_of, leading_on, remaining_on
+from sparklog_server.operations.moves import (
+    ClusterFacts,
+    Remaining,
+    facts_of,
+    leading_on,
+    remaining_on,
+    set_throttle,
+)
 from sparklog_server.operations.node_states import (
     asked_nodes,
     nodes_text,
@@ -129,9 +137,10 @@ def drain(nodes: tuple[int, ...], no_wait: bool, timeout_ms: int | None) -> int:
 
 @click.command()
 @_takes_nodes
+@takes_throttle
 @_waits
 @reaches_cluster
-def decommission(nodes: tuple[int, ...], no_wait: bool, timeout_ms: int | None) -> int:
+def decommission(nodes: tuple[int, ...], throttle: int | None, no_wait: bool, timeout_ms: int | None) -> int:
     """Move every replica of NODEs to other nodes, wait until none is left, and unregister NODEs: those that
     run, as soon as they have stopped.
 
@@ -146,6 +155,8 @@ def decommission(nodes: tuple[int, ...], no_wait: bool, timeout_ms: int | None) 
             require_room(facts, asked)
             require_voter(_quorum(cluster), asked)
         _set(cluster, asked, "decommissioned")
+        if throttle is not None:  # after the moves have begun: the controller removes it where nothing moves
+            set_throttle(cluster, throttle)
         _tell_high_factors(facts, asked)
         if no_wait:
             report(f"{nodes_text(asked)} decommissioned; `sparklog cluster status` shows what is left")

@@ -93,25 +93,26 @@ def executes(command: Command) -> Command:
 
 def is_throttled(command: Command) -> Command:
     """Add the options of the pace of moves: their rate, and how many move at a time."""
-    for option in (
-        click.option(
-            "--concurrent",
-            metavar="N",
-            type=click.IntRange(1),
-            default=CONCURRENT_MAX,
-            show_default=True,
-            help="Move this many partitions at a time.",
-        ),
-        click.option(
-            "--throttle",
-            metavar="RATE",
-            callback=_rate,
-            help="Bound what each broker sends, and what it receives, to copy replicas: 50MB/s. The bound "
-            "ends with the last move.",
-        ),
-    ):
-        command = option(command)
-    return command
+    concurrent = click.option(
+        "--concurrent",
+        metavar="N",
+        type=click.IntRange(1),
+        default=CONCURRENT_MAX,
+        show_default=True,
+        help="Move this many partitions at a time.",
+    )
+    return takes_throttle(concurrent(command))
+
+
+def takes_throttle(command: Command) -> Command:
+    """Add the option of the rate at which replicas are copied."""
+    return click.option(
+        "--throttle",
+        metavar="RATE",
+        callback=_rate,
+        help="Bound what each broker sends, and what it receives, to copy replicas: 50MB/s. The bound ends "
+        "with the last move.",
+    )(command)
 
 
 def _rate(_: click.Context, option: click.Parameter, text: str | None) -> int | None:

@@ -131,7 +131,7 @@ def test_a_node_joins_gets_its_share_is_drained_and_leaves(
         assert shell("cluster", "activate", "4").code == 0
         assert shell("cluster", "status", "--json").json["nodes"][3]["leaders"] > 0
 
-        left = shell("cluster", "decommission", "4")
+        left = shell("cluster", "decommission", "4", "--throttle", "1GB/s")
         assert (left.code, left.err) == (
             0,
             "node 4 has no replicas: stop it now; the cluster forgets it by itself\n",
