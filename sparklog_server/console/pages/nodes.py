@@ -1,5 +1,7 @@
 """The nodes with the states asked of them, what is left on each, and the partitions that move."""
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from starlette.responses import Response
@@ -36,15 +38,19 @@ STATES: Final["dict[str, tuple[BrokerState, str]]"] = {
 
 
 class NodeRow(NamedTuple):
-    """A node; `asked` is None where the cluster has no such states, as Kafka's."""
+    """A node; one that is not registered is listed by partitions. `asked` is None where the cluster has no
+    such states, as Kafka's. `left` says what is still there of a node that is to have less, or what follows.
+    """
 
     node: NodeId
     address: str
     rack: str | None
+    is_registered: bool
     is_fenced: bool
     asked: str | None
     leaders: int
     replicas: int
+    left: str
 
 
 class MoveRow(NamedTuple):
@@ -56,6 +62,7 @@ class MoveRow(NamedTuple):
     removing: tuple[NodeId, ...]
     behind: int
     reason: str
+    is_stuck: bool
 
 
 class LeftRow(NamedTuple):
@@ -70,10 +77,11 @@ async def nodes(ask: Ask) -> Response:
     found = await ask.cluster.soon("nodes", facts_of)
     facts = found.result
     moves = move_rows(facts)
-    left = left_rows(facts)
+    left_on = left_by_node(facts)
+    left = [LeftRow(node, one) for node, remaining in left_on.items() for one in remaining]
     return ask.page(
         "nodes.html",
-        rows=node_rows(facts),
+        rows=node_rows(facts, left_on),
         moves=moves[:SHOWN_MAX],
         more_moves=max(len(moves) - SHOWN_MAX, 0),
         left=left[:SHOWN_MAX],
@@ -82,21 +90,52 @@ async def nodes(ask: Ask) -> Response:
     )
 
 
-def node_rows(facts: ClusterFacts) -> list[NodeRow]:
-    """The nodes by id."""
-    partitions = facts.partitions.values()
-    return [
-        NodeRow(
-            one.node_id,
-            f"{one.host}:{one.port}",
-            one.rack,
-            one.is_fenced,
-            facts.states.get(one.node_id),
-            sum(partition.leader == one.node_id for partition in partitions),
-            sum(one.node_id in partition.replicas for partition in partitions),
+def left_by_node(facts: ClusterFacts) -> dict[NodeId, list[Remaining]]:
+    """What is left on the nodes that are drained or decommissioned, by id."""
+    return {
+        node: (leading_on if state == "drained" else remaining_on)(facts, node)
+        for node, state in sorted(facts.states.items())
+        if state in ("drained", "decommissioned")
+    }
+
+
+def node_rows(facts: ClusterFacts, left_on: Mapping[NodeId, Sequence[Remaining]]) -> list[NodeRow]:
+    """The nodes that are registered, and those that partitions list, by id."""
+    registered = {one.node_id: one for one in facts.nodes}
+    held = Counter(node for one in facts.partitions.values() for node in one.replicas)
+    led = Counter(one.leader for one in facts.partitions.values())
+    rows = []
+    for node in sorted(registered.keys() | held.keys()):
+        one = registered.get(node)
+        rows.append(
+            NodeRow(
+                node,
+                f"{one.host}:{one.port}" if one is not None else "–",
+                one.rack if one is not None else None,
+                is_registered=one is not None,
+                is_fenced=one is not None and one.is_fenced,
+                asked=facts.states.get(node),
+                leaders=led[node],
+                replicas=held[node],
+                left=_left_text(facts.states.get(node), left_on.get(node, ())),
+            )
         )
-        for one in facts.nodes
-    ]
+    return rows
+
+
+def _left_text(state: str | None, left: Sequence[Remaining]) -> str:
+    if state not in ("drained", "decommissioned"):
+        return ""
+    if not left:
+        return (
+            "it leads nothing"
+            if state == "drained"
+            else "it has no replicas: the cluster forgets it once it has stopped"
+        )
+    what = "leadership" if state == "drained" else "replica"
+    text = f"{len(left)} {what}{'s' * (len(left) > 1)} left"
+    stuck = [one.reason for one in left if one.is_stuck]
+    return f"{text}; {len(stuck)} cannot leave: {stuck[0]}" if stuck else text
 
 
 def move_rows(facts: ClusterFacts) -> list[MoveRow]:
@@ -106,19 +145,17 @@ def move_rows(facts: ClusterFacts) -> list[MoveRow]:
         moving = facts.reassignments[one.at]
         target = tuple([node for node in moving.replicas if node not in moving.removing])
         rows.append(
-            MoveRow(one.at, target, moving.adding, moving.removing, behind_of(facts, one.at), one.reason)
+            MoveRow(
+                one.at,
+                target,
+                moving.adding,
+                moving.removing,
+                behind_of(facts, one.at),
+                one.reason,
+                one.is_stuck,
+            )
         )
     return rows
-
-
-def left_rows(facts: ClusterFacts) -> list[LeftRow]:
-    """What is left on nodes that are drained or decommissioned."""
-    return [
-        LeftRow(node, remaining)
-        for node, state in sorted(facts.states.items())
-        if state in ("drained", "decommissioned")
-        for remaining in (leading_on if state == "drained" else remaining_on)(facts, node)
-    ]
 
 
 async def change_state(ask: Ask) -> Response:
