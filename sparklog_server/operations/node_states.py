@@ -10,8 +10,13 @@ from sparklog_server.operations.refused import OperationRefused
 
 def asked_nodes(facts: ClusterFacts, nodes: Sequence[int]) -> frozenset[NodeId]:
     """The nodes by their ids. Raises OperationRefused for one that is not registered, and that no partition
-    lists.
+    lists, and where brokers have no states: Kafka's take the setting, and do nothing.
     """
+    if not facts.states:
+        raise OperationRefused(
+            "these brokers cannot be cordoned, drained or decommissioned, as those of Kafka cannot; "
+            "`sparklog partitions reassign` moves replicas"
+        )
     registered = {one.node_id for one in facts.nodes}
     known = registered.union(*(one.replicas for one in facts.partitions.values()))
     for node in nodes:

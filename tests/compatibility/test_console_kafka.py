@@ -58,3 +58,10 @@ def test_overview_settings_and_quorum(browser: Browser) -> None:
 
 def test_a_cluster_without_an_authorizer_says_so(browser: Browser) -> None:
     assert "every client may do everything" in browser.get("/acls").text
+
+
+def test_nodes_have_no_states_and_no_buttons(browser: Browser) -> None:
+    page = browser.get("/nodes")
+    assert "No partition is being reassigned." in page.text
+    assert page.fields("/nodes") == []
+    browser.post("/nodes", 400, node="1", act="drain")

@@ -1,4 +1,4 @@
-"""`sparklog top`, `health` and `debug bundle` in front of a real Kafka."""
+"""`sparklog top`, `health`, `debug bundle` and plans of moves in front of a real Kafka."""
 
 import contextlib
 import io
@@ -51,6 +51,17 @@ def test_health(servers: str) -> None:
         *("partitions", "controller", "brokers", "log directories", "settings", "clocks", "groups")
     }
     assert {state for subject, state in states.items() if subject != "disk"} == {"OK"}
+
+
+def test_moves_are_planned_and_states_of_nodes_refused(
+    servers: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert told("partitions", "balance", "-b", servers)[1]["moves"] == []
+    assert told("partitions", "reassignments", "-b", servers) == (0, [])
+    code, status = told("cluster", "status", "-b", servers)
+    assert (code, status["reassignments"], status["nodes"][0]["asked"]) == (0, 0, "active")
+    assert main(["cluster", "drain", "1", "-b", servers]) == 1
+    assert "these brokers cannot be cordoned, drained or decommissioned" in capsys.readouterr().err
 
 
 def test_bundle(servers: str, tmp_path: Path) -> None:
