@@ -147,12 +147,12 @@ class Clients:
         while notes.is_operated:
             if random.random() < _STATE_CHANGES:
                 node, state = random.choice(self._brokers), random.choice(_STATES)
-                code = yield from self._ask_state(random, node, state)
+                yield from self._ask_state(random, node, state)
                 asked[node] = state
-                counts[f"{state}-{code.name}"] += 1
+                counts["states-asked"] += 1
             else:
                 code = yield from self._move(random, *random.choice(moved))
-                counts[f"moved-{code.name}"] += 1
+                counts["moved" if code is ErrorCode.NONE else "moves-refused"] += 1
             yield random.randint(*_OPERATE_US)
         for node in [node for node, state in asked.items() if state != "active"]:
             while (yield from self._ask_state(random, node, "active")) is not ErrorCode.NONE:

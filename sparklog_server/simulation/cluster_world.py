@@ -155,7 +155,7 @@ class _Run:
         steps_us = [START_US + one.at_ms * 1000 for one in scenario.faults if one.kind is Kind.STEP]
         self.history.stepped_us = min(steps_us, default=None)
         steps += [producers.reader, *(partial(producers.transactor, number=number) for number in range(IDS))]
-        self._operated = Counter[str]()
+        self._operated = Counter({"moved": 0, "moves-refused": 0, "states-asked": 0})
         if (
             self._replication.factor == _REPLICAS
             and random_for(scenario.seed, "operator").random() < _OPERATED

@@ -84,6 +84,7 @@ LATE = {
     "sparklog_server.daemon.peers": "a node alone has no links",
     "sparklog_server.raft.joining": "only for a node that joins the voters or moved",
     "sparklog_server.raft.reconfiguration": "only for changes of the voters",
+    "sparklog_server.replica.throttle": "only where replication is throttled",
     "sparklog_server.replica.sessions": "a node alone has no followers",
     "sparklog_server.replica.throttle": "only while a throttle is set",
     "sparklog_server.security": "each mechanism and the authorizer only where it is configured",

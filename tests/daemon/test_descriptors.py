@@ -24,7 +24,8 @@ from tests.daemon.broker_process import (
 
 @pytest.mark.parametrize("limit", [64, 256, 1024, 20_000, 1 << 20])
 def test_files_and_connections_leave_a_reserve(limit: int) -> None:
-    files, connections = shared(limit, 4096)
+    shares = shared(limit, 4096)
+    files, connections = shares.files, shares.connections
     assert files <= 4096
     assert limit - files - connections >= min(limit // 4, 256)
     assert min(files, connections) >= limit // 4 or files == 4096

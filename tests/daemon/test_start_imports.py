@@ -9,7 +9,7 @@ from sparklog.wire.api_keys import API_BY_KEY
 from sparklog_server.broker.dispatch import HANDLERS, SERVED, TELEMETRY_APIS, import_handler
 from sparklog_server.cli.main import main
 
-MODULES_MAX = 369
+MODULES_MAX = 370
 LATER = (
     "asyncio",
     "cramjam",
