@@ -54,6 +54,12 @@ from sparklog_server.security.scram_arguments import parse_scram
     help="Prepare a node that joins a quorum as a broker or an observer.",
 )
 @click.option(
+    "-g",
+    "--ignore-formatted",
+    is_flag=True,
+    help="Leave directories that are formatted for this cluster and node as they are.",
+)
+@click.option(
     "-S",
     "--add-scram",
     metavar="MECHANISM=[name=USER,password=...]",
@@ -70,12 +76,14 @@ def format_directories(
     standalone: bool,
     initial_controllers: str | None,
     no_initial_controllers: bool,
+    ignore_formatted: bool,
     add_scram: tuple[str, ...],
 ) -> None:
     """Format the directories of a node, as `kafka-storage format` does.
 
     A cluster of one node needs no format: `sparklog start` formats its directory. Prints a line for each
-    directory: path, cluster id, node id, directory id.
+    directory: path, cluster id, node id, directory id. A node that lost the disk of some directories is
+    formatted with --ignore-formatted.
     """
     if standalone + (initial_controllers is not None) + no_initial_controllers > 1:
         raise click.UsageError(
@@ -116,6 +124,7 @@ def format_directories(
             entropy=os.urandom,
             wall_ms=Millis(time.time_ns() // 1_000_000),
             credentials=credentials,
+            ignores_formatted=ignore_formatted,
         )
     except DirectoryRefused as error:
         raise click.ClickException(str(error)) from error

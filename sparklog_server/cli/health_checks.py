@@ -398,11 +398,15 @@ def _directories(facts: Facts) -> Iterable[Finding]:
         return
     offline = [one for own in facts.dirs.values() for one in own if one.error is not None]
     for one in offline:
+        other = next((own.path for own in facts.dirs[one.node_id] if own.error is None), None)
+        where = "" if other is None else f"--broker {one.node_id} --to {inert_name(other)}`"
+        meanwhile = f"; until then `sparklog log-dirs move --offline {where} copies its replicas there"
         yield Finding(
             "CRITICAL",
             "log directories",
             f"{inert_name(one.path)} of broker {one.node_id} is offline: {inert_name(str(one.error))}",
-            "look for log-directory-offline in its log, replace the disk, then restart the broker",
+            "look for log-directory-offline in its log, replace the disk, then restart the broker"
+            + (meanwhile if where else ""),
         )
     if not offline:
         count = sum(map(len, facts.dirs.values()))

@@ -1,7 +1,11 @@
 """`sparklog log-dirs` and `sparklog producers`: replicas on disks, and the producers of partitions."""
 
+from collections.abc import Collection
+
 import click
 
+from sparklog.client.admin.admin import Admin
+from sparklog.model import TopicPartition
 from sparklog_server.cli.admin import admin, partitions_named, topic_names
 from sparklog_server.cli.options import reaches_cluster
 from sparklog_server.cli.printing import (
@@ -96,7 +100,13 @@ def describe(nodes: tuple[int, ...], topics: tuple[str, ...], is_json: bool) -> 
 
 
 @log_dirs.command()
-@click.argument("topics", nargs=-1, required=True, metavar="TOPIC[:0,1]...", shell_complete=topic_names)
+@click.argument("topics", nargs=-1, metavar="[TOPIC[:0,1]]...", shell_complete=topic_names)
+@click.option(
+    "--offline",
+    "is_offline",
+    is_flag=True,
+    help="Move only replicas that are offline there: of all topics if none is named.",
+)
 @click.option(
     "--to",
     "path",
@@ -108,12 +118,34 @@ def describe(nodes: tuple[int, ...], topics: tuple[str, ...], is_json: bool) -> 
     "--broker", "node", metavar="ID", type=int, required=True, help="Select the broker whose replicas move."
 )
 @reaches_cluster
-def move(topics: tuple[str, ...], path: str, node: int) -> None:
-    """Move replicas to another log directory of their broker; `describe` shows the progress."""
+def move(topics: tuple[str, ...], path: str, node: int, is_offline: bool) -> None:
+    """Move replicas to another log directory of their broker; `describe` shows the progress.
+
+    A replica whose directory is offline begins empty in the other one and fetches what its leader has; it is
+    refused while no other replica leads.
+    """
+    if not topics and not is_offline:
+        raise click.UsageError("name topics, or select the replicas that are offline with --offline")
     with admin() as cluster:
-        partitions = partitions_named(cluster, topics)
+        partitions = partitions_named(cluster, topics) if topics else []
+        if is_offline:
+            partitions = _offline(cluster, node, partitions if topics else None)
+            if not partitions:
+                report(f"no replica of broker {node} is offline")
+                return
         cluster.alter_replica_log_dirs(node, dict.fromkeys(partitions, path))
     report(f"{listed(partitions)} move to {path} on broker {node}")
+
+
+def _offline(cluster: Admin, node: int, among: Collection[TopicPartition] | None) -> list[TopicPartition]:
+    """The partitions whose replica on a broker is offline; of all if `among` is None."""
+    return [
+        at
+        for name, topic in cluster.list_topics(include_internal=True).items()
+        for one in topic.partitions
+        for at in [TopicPartition(name, one.partition)]
+        if node in one.offline_replicas and (among is None or at in among)
+    ]
 
 
 @click.command()

@@ -49,6 +49,16 @@ def test_log_directories_are_described_with_sizes(tell: Tell, topic: str) -> Non
     assert "no topic 'nowhere'" in tell("log-dirs", "describe", "--topic", "nowhere").err
 
 
+def test_replicas_are_moved_by_name_or_because_they_are_offline(tell: Tell, topic: str) -> None:
+    tell("topics", "create", topic)
+    (told,) = tell("log-dirs", "describe", "--json").json
+    moved = tell("log-dirs", "move", topic, "--broker", "1", "--to", told["path"])
+    assert (moved.code, f"move to {told['path']} on broker 1" in moved.err) == (0, True)
+    asked = ("log-dirs", "move", "--broker", "1", "--to", told["path"])
+    assert tell(*asked, "--offline")[::2] == (0, "no replica of broker 1 is offline\n")
+    assert tell(*asked).code == 2
+
+
 def test_producers_of_a_partition_are_described(tell: Tell, topic: str) -> None:
     tell("topics", "create", topic, "--partitions", "2")
     assert tell("producers", topic).rows == []

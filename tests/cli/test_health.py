@@ -442,3 +442,13 @@ def test_a_throttle_is_told_once_nothing_is_left_to_throttle() -> None:
     assert of_subject(moving_to(3)._replace(throttles=throttles), "throttles") == []
     behind = (topic(partition(isr=(1, 2))),)
     assert of_subject(WELL._replace(throttles=throttles, topics=behind), "throttles") == []
+
+
+def test_a_directory_that_is_offline_names_the_one_that_can_take_its_replicas() -> None:
+    error = BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, "disk")
+    lost = directory(1, -1, error=error)
+    (alone,) = [one for one in wrong(with_dirs(lost)) if one.subject == "log directories"]
+    assert "--offline" not in alone.remedy
+    found = with_dirs(lost, LogDir(NodeId(1), "/more", None, 100 * GIB, 50 * GIB, {}))
+    (beside,) = [one for one in wrong(found) if one.subject == "log directories"]
+    assert "`sparklog log-dirs move --offline --broker 1 --to /more`" in beside.remedy

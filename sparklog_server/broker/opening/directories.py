@@ -69,7 +69,11 @@ def open_log_dirs(
     Raises DirectoryRefused, DirectoryInUse, and StorageError for the metadata log's directory or if no data
     directory is readable.
     """
-    refuse_without_metadata(disk, settings.metadata_log_dir, _listed(disk, settings.log_dirs))
+    # A static voter that has forgotten its votes must not vote again.
+    is_joining = not is_alone and all(one.node_id != settings.node_id for one in settings.quorum.voters)
+    refuse_without_metadata(
+        disk, settings.metadata_log_dir, _listed(disk, settings.log_dirs), is_joining=is_joining
+    )
     if not has_metadata_log(disk, settings.metadata_log_dir):
         trace("metadata-log-begins", path=settings.metadata_log_dir, reason="the log directories are new")
     opened: list[LogDir] = []

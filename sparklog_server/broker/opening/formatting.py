@@ -23,6 +23,7 @@ from sparklog_server.log.directory.identity import (
     DirectoryRefused,
     decode_uuid,
     new_uuid,
+    read_meta,
     write_meta,
 )
 from sparklog_server.metadata.features import INITIAL
@@ -75,8 +76,10 @@ def format_node(
     entropy: Callable[[int], bytes],
     wall_ms: Millis,
     credentials: Sequence[Message] = (),
+    ignores_formatted: bool = False,
 ) -> dict[str, Uuid]:
-    """Format the directories of a node, all or none of which may be formatted before; returns their ids.
+    """Format the directories of a node; returns the ids of those that were not formatted before, which must
+    be all unless it `ignores_formatted`: the others must be of the same cluster and node.
     No voters: the node joins a quorum that exists, or has static voters. A new cluster begins with the
     credentials, if this node is its first leader.
 
@@ -91,14 +94,32 @@ def format_node(
     paths = [path for path in settings.log_dirs if path != settings.metadata_log_dir]
     paths.append(settings.metadata_log_dir)
     locked: list[str] = []
+    new: list[str] = []
     try:
         for path in paths:
             disk.make_directory(path)
             disk.lock(path)
             locked.append(path)
-            if META_FILE in disk.list(path):
-                raise DirectoryRefused(path, "the directory is already formatted; name an empty directory")
-            refuse_what_was_lost(disk, path)
+            if META_FILE not in disk.list(path):
+                refuse_what_was_lost(disk, path)
+                new.append(path)
+            elif ignores_formatted:
+                node_id = NodeId(settings.node_id)
+                read_meta(disk, path, node_id=node_id, cluster_id=cluster_id, entropy=entropy)
+            else:
+                raise DirectoryRefused(
+                    path,
+                    "the directory is already formatted; name an empty directory, or leave it as it is with "
+                    "--ignore-formatted",
+                )
+        if settings.metadata_log_dir not in new:
+            voters, credentials = (), ()
+        elif voters and len(new) < len(paths):
+            raise DirectoryRefused(
+                settings.metadata_log_dir,
+                "no new cluster is begun beside directories that are formatted: join theirs with "
+                "--no-initial-controllers",
+            )
         if voters:
             log = f"{settings.metadata_log_dir}/{METADATA_DIRECTORY}"
             disk.make_directory(log)
@@ -111,7 +132,7 @@ def format_node(
             batch = batch_of([*levels, *credentials], wall_ms)
             write_bootstrap_metadata(disk, settings.metadata_log_dir, batch, wall_ms=wall_ms)
         ids: dict[str, Uuid] = {}
-        for path in paths:
+        for path in new:
             is_own = own is not None and path == settings.metadata_log_dir
             ids[path] = Uuid(own.voter_directory_id) if is_own and own is not None else new_uuid(entropy)
             node_id = NodeId(settings.node_id)

@@ -23,6 +23,7 @@ METADATA_DIRECTORY = "__cluster_metadata-0"
 _SNAPSHOT_SUFFIX = ".checkpoint"
 BOOTSTRAP_FILE = "bootstrap.checkpoint"
 """The first metadata records of a cluster, which `kafka-storage format` leaves in each directory."""
+_NEW_FILES = frozenset((META_FILE, BOOTSTRAP_FILE, "lost+found"))
 _ASIDE_SUFFIXES = ("-stray", "-future", "-delete")
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 CHECKPOINTS = (
@@ -91,15 +92,21 @@ def refuse_what_was_lost(disk: Disk, path: str) -> None:
         raise DirectoryRefused(path, reason)
 
 
-def refuse_without_metadata(disk: Disk, metadata_path: str, data_paths: Sequence[str]) -> None:
-    """Refuse to begin a new cluster if the metadata log of the old one is missing. Raises DirectoryRefused
-    and StorageError.
+def refuse_without_metadata(
+    disk: Disk, metadata_path: str, data_paths: Sequence[str], *, is_joining: bool
+) -> None:
+    """Refuse to begin a new cluster if the metadata log of the old one is missing. A node that `is_joining`
+    fetches it from the voters if its directory was formatted and never used: one that lost the log may have
+    lost votes. Raises DirectoryRefused and StorageError.
 
     A data directory that cannot be listed is skipped: its failure is reported when it is opened.
     """
     if has_metadata_log(disk, metadata_path):
         return
-    is_formatted = META_FILE in disk.list(metadata_path)
+    names = disk.list(metadata_path)
+    is_formatted = META_FILE in names
+    if is_joining and is_formatted and _NEW_FILES.issuperset(names):
+        return
     for path in dict.fromkeys((metadata_path, *data_paths)):
         evidence = data_in(disk, path)
         if evidence is None and not is_formatted and path != metadata_path:
@@ -110,8 +117,13 @@ def refuse_without_metadata(disk: Disk, metadata_path: str, data_paths: Sequence
                 f"the metadata log is missing, but {path} holds {evidence}. Without it no topic is known, "
                 f"and a new cluster is not begun over "
                 "the data of another: mount or restore the directory that holds the metadata log, or correct "
-                "metadata.log.dir; to begin "
-                "a new cluster, name empty directories in log.dirs"
+                "metadata.log.dir; "
+            )
+            reason += (
+                f"if it is lost, empty {metadata_path}, run `sparklog format --ignore-formatted "
+                f"--no-initial-controllers` with the id of the cluster, and the node joins it again"
+                if is_joining
+                else "to begin a new cluster, name empty directories in log.dirs"
             )
             raise DirectoryRefused(metadata_path, reason, file=METADATA_DIRECTORY)
 

@@ -25,11 +25,14 @@ from sparklog.wire.messages.describe_log_dirs import DescribeLogDirsRequest, Des
 from sparklog.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
 from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from sparklog.wire.schema import Message
+from sparklog_server.broker.opening.formatting import format_node
 from sparklog_server.config.settings import BrokerSettings
+from sparklog_server.log.directory.identity import DirectoryRefused
 from sparklog_server.metadata.entries import PartitionImage
 from sparklog_server.metadata.image import MetadataImage
 from sparklog_server.simulation.cluster import SimulatedNode
-from tests.broker.clusters import Cluster
+from tests.broker.clusters import CLUSTER_ID, Cluster
+from tests.entropy import CountingEntropy
 
 PARTITIONS = 4
 VICTIM = 2
@@ -272,7 +275,7 @@ def test_replicas_begin_empty_once_every_directory_of_a_partition_is_lost() -> N
     for node in nodes:
         number = next(number for number, one in jbod.cluster.nodes.items() if one is node)
         node.disk.make_directory("/data")
-        meta = f"version=1\ncluster.id=AAAAAAAAAAAAAAAAAAAAAw\nnode.id={number}\n"
+        meta = f"version=1\ncluster.id={CLUSTER_ID}\nnode.id={number}\n"
         node.disk.write("/data/meta.properties", meta.encode())
         node.start()
         jbod.cluster.run(5_000)
@@ -339,3 +342,39 @@ def test_a_replica_moves_away_from_a_node_that_is_not_registered_any_more() -> N
     assert jbod.reassign(index, [int(stays), VICTIM]) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert jbod.reassign(index, [int(stays), free]) is ErrorCode.NONE
     jbod.settles([index], int(stays), free)
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_a_node_that_lost_the_directory_of_its_metadata_log_joins_with_the_logs_of_the_other_one(
+    replicas: int,
+) -> None:
+    jbod = Jbod(replicas=replicas, brokers=3 if replicas == 3 else 2)
+    jbod.victim.kill(is_power_cut=False)
+    jbod.cluster.run_until(lambda: jbod.fenced == [VICTIM])
+    jbod.victim.disk.remove("/data/__cluster_metadata-0")
+    with pytest.raises(DirectoryRefused, match=r"empty /data, run `sparklog format --ignore-formatted"):
+        jbod.restart()
+    jbod.victim.kill(is_power_cut=False)
+    jbod.victim.disk.remove("/data")
+    with pytest.raises(
+        DirectoryRefused, match=r"the metadata log is missing, but /more holds .*--ignore-formatted"
+    ):
+        jbod.restart()
+    jbod.victim.kill(is_power_cut=False)
+    formatted = format_node(
+        jbod.victim._settings,
+        jbod.victim.disk,
+        cluster_id=CLUSTER_ID,
+        voters=(),
+        entropy=CountingEntropy(),
+        wall_ms=jbod.cluster.clock.now.wall_ms,
+        ignores_formatted=True,
+    )
+    assert [*formatted] == ["/data"]
+    jbod.restart()
+    if replicas == 3:
+        jbod.settles(range(PARTITIONS), *ALL)
+    else:
+        jbod.cluster.run_until(lambda: all(jbod.partition(index).leader == VICTIM for index in jbod.lying))
+        jbod.settles(jbod.lying, VICTIM)
+    assert jbod.begun_empty().isdisjoint(map(str, jbod.lying))

@@ -29,10 +29,21 @@ NODE = {
 
 
 def formatted(
-    disk: SimulatedDisk, settings: BrokerSettings, voters: tuple[QuorumVoter, ...] = ()
+    disk: SimulatedDisk,
+    settings: BrokerSettings,
+    voters: tuple[QuorumVoter, ...] = (),
+    *,
+    cluster_id: str = CLUSTER,
+    ignores_formatted: bool = False,
 ) -> dict[str, Uuid]:
     return format_node(
-        settings, disk, cluster_id=CLUSTER, voters=voters, entropy=CountingEntropy(), wall_ms=Millis(5)
+        settings,
+        disk,
+        cluster_id=cluster_id,
+        voters=voters,
+        entropy=CountingEntropy(),
+        wall_ms=Millis(5),
+        ignores_formatted=ignores_formatted,
     )
 
 
@@ -84,6 +95,19 @@ def test_a_node_is_not_formatted_twice() -> None:
     with pytest.raises(DirectoryRefused, match="already formatted"):
         formatted(disk, BrokerSettings.of(NODE | {"log.dirs": "/new,/data"}))
     assert disk.list("/new") == []
+
+
+def test_directories_beside_those_that_are_formatted_join_their_cluster() -> None:
+    disk, more = SimulatedDisk(), BrokerSettings.of(NODE | {"log.dirs": "/new,/data"})
+    (kept,) = formatted(disk, BrokerSettings.of(NODE)).values()
+    with pytest.raises(DirectoryRefused, match=r"no new cluster is begun .*--no-initial-controllers"):
+        formatted(disk, more, standalone(more, CountingEntropy()), ignores_formatted=True)
+    with pytest.raises(DirectoryRefused, match="belongs to cluster"):
+        formatted(disk, more, cluster_id="BBBBBBBBBBBBBBBBBBBBBA", ignores_formatted=True)
+    assert [*formatted(disk, more, ignores_formatted=True)] == ["/new"]
+    assert formatted(disk, more, standalone(more, CountingEntropy()), ignores_formatted=True) == {}
+    meta = read_meta(disk, "/data", node_id=NodeId(1), cluster_id=CLUSTER, entropy=CountingEntropy())
+    assert meta["directory.id"] == encode_uuid(kept)
 
 
 def test_a_node_of_a_cluster_does_not_start_unformatted() -> None:
