@@ -220,7 +220,8 @@ def _behind(facts: ClusterFacts, at: TopicPartition, partition: Partition, nodes
             parts.append(f"node {node} is in sync")
         else:
             missing = max(whole - facts.sizes.get((node, at), 0), 0)
-            parts.append(f"node {node} is {missing / 1e6:.0f} MB behind")
+            size = "less than 1" if missing < 1e6 else f"{missing / 1e6:.0f}"
+            parts.append(f"node {node} is {size} MB behind")
     return ", ".join(parts)
 
 

@@ -86,7 +86,6 @@ LATE = {
     "sparklog_server.raft.reconfiguration": "only for changes of the voters",
     "sparklog_server.replica.throttle": "only where replication is throttled",
     "sparklog_server.replica.sessions": "a node alone has no followers",
-    "sparklog_server.replica.throttle": "only while a throttle is set",
     "sparklog_server.security": "each mechanism and the authorizer only where it is configured",
     # The broker: what its configuration, its parent or its manager asks for.
     "sparklog_server.broker.metrics": "only with an HTTP listener, slow requests, spans or pushed metrics",

@@ -84,7 +84,9 @@ def test_a_move_in_progress_is_shown_with_what_it_waits_for_and_cancelled(
         try:
             admin.alter_reassignments({TopicPartition("held", 0): [1, 3]})
             story.seen(
-                pages, "/nodes", "held 0 1, 3 3 2 9.8\u202fKiB a new replica has not caught up: node 3 is"
+                pages,
+                "/nodes",
+                "held 0 1, 3 3 2 9.8\u202fKiB a new replica has not caught up: node 3 is less than",
             )
             told = pages.post("/nodes/cancel?topic=held&partition=0").text
             assert "1 reassignment cancelled." in told
@@ -106,10 +108,9 @@ def test_a_node_that_only_partitions_list_is_shown_and_what_is_left_is_one_line(
         (3, False, 0, 1),
     ]
     assert [row.left for row in rows] == [
-        "1 leadership left; 1 cannot leave: no other replica is in sync: node 3 is not registered",
+        "1 leadership left; 1 cannot leave",
         "it has no replicas: the cluster forgets it once it has stopped",
-        "1 replica left; 1 cannot leave: no room elsewhere: a replication factor of 2 needs 2 open nodes "
-        "besides it, and there are 0",
+        "1 replica left; 1 cannot leave",
     ]
 
 

@@ -134,8 +134,8 @@ def _left_text(state: str | None, left: Sequence[Remaining]) -> str:
         )
     what = "leadership" if state == "drained" else "replica"
     text = f"{len(left)} {what}{'s' * (len(left) > 1)} left"
-    stuck = [one.reason for one in left if one.is_stuck]
-    return f"{text}; {len(stuck)} cannot leave: {stuck[0]}" if stuck else text
+    stuck = sum(one.is_stuck for one in left)
+    return f"{text}; {stuck} cannot leave" if stuck else text
 
 
 def move_rows(facts: ClusterFacts) -> list[MoveRow]:
