@@ -121,13 +121,13 @@ def status(is_json: bool) -> int:
         except SparklogError as error:
             reason = str(error)
         partitions = [partition for topic in topics for partition in topic.partitions]
-        due = sum(_is_due(partition) for partition in partitions)
-        if due and quorum is not None:
-            with suppress(SparklogError):  # refused, or a controller that is no broker
-                is_balanced = _is_balanced(asked, quorum.leader)
         with suppress(SparklogError):  # the user may be allowed less
             states = asked.broker_states([one.node_id for one in cluster.nodes])
             moving = asked.list_reassignments()
+        due = sum(_is_due(partition, states) for partition in partitions)
+        if due and quorum is not None:
+            with suppress(SparklogError):  # refused, or a controller that is no broker
+                is_balanced = _is_balanced(asked, quorum.leader)
     rows = statuses(cluster, quorum, topics, states)
     offline = sum(partition.leader < 0 for partition in partitions)
     is_ok = quorum is not None and not offline and all(row.state == "ok" for row in rows)
@@ -207,10 +207,11 @@ def leaving_text(row: NodeStatus) -> str | None:
     return None if row.asked == "active" else f"Node {row.node} is {row.asked}: it gets no new replicas."
 
 
-def _is_due(partition: Partition) -> bool:
-    """Whether the preferred replica is in sync, and another one leads."""
+def _is_due(partition: Partition, states: Mapping[NodeId, str]) -> bool:
+    """Whether the preferred replica is in sync and may lead, and another one leads."""
     preferred = partition.replicas[0]
-    return partition.leader >= 0 and partition.leader != preferred and preferred in partition.isr
+    may_lead = states.get(preferred) not in ("drained", "decommissioned")
+    return may_lead and partition.leader >= 0 and partition.leader != preferred and preferred in partition.isr
 
 
 def _is_balanced(asked: Admin, controller: int) -> bool | None:

@@ -120,9 +120,12 @@ def test_a_node_joins_gets_its_share_is_drained_and_leaves(
         assert again[:2] == (0, "")
         assert again.err == "nothing to move: the brokers are balanced\n"
 
+        due = shell("cluster", "status", "--json").json["due_leaders"]
         drained = shell("cluster", "drain", "4")
         assert (drained.code, "drained: no partition is led there" in drained.err) == (0, True)
-        row = shell("cluster", "status", "--json").json["nodes"][3]
+        status = shell("cluster", "status", "--json").json
+        assert status["due_leaders"] <= due
+        row = status["nodes"][3]
         assert (row["leaders"], row["asked"], row["replicas"] >= 5) == (0, "drained", True)
         other = next(number for number, found in enumerate(shell.replicas("shared")) if 4 not in found)
         refused = shell("partitions", "reassign", f"shared:{other}", "--to", "4,1")
