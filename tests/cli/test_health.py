@@ -452,3 +452,17 @@ def test_a_directory_that_is_offline_names_the_one_that_can_take_its_replicas() 
     found = with_dirs(lost, LogDir(NodeId(1), "/more", None, 100 * GIB, 50 * GIB, {}))
     (beside,) = [one for one in wrong(found) if one.subject == "log directories"]
     assert "`sparklog log-dirs move --offline --broker 1 --to /more`" in beside.remedy
+
+
+def test_a_rate_that_is_set_for_a_live_broker_is_told_until_it_is_deleted(tell: Tell) -> None:
+    def told() -> list[str]:
+        return [row[2] for row in tell("health").rows if row[1] == "throttles"]
+
+    assert told() == []
+    rate = "follower.replication.throttled.rate"
+    assert tell("configs", "set", "--broker", "default", f"{rate}=1000").code == 0
+    try:
+        wait_until(lambda: told() == [f"{rate} is set for broker 1, and no replica is catching up"])
+    finally:
+        assert tell("configs", "delete", "--broker", "default", rate).code == 0
+    wait_until(lambda: not told())
