@@ -76,7 +76,8 @@ _DECLARED: Final[dict[str, dict[Level, str]]] = {
         ERROR: "metadata-log-failed metadata-snapshot-damaged raft-committed-records-lost raft-two-leaders",
     },
     "sparklog.replica": {
-        INFO: "interrupted-move-resolved move-cancelled replica-moved replica-moving replica-truncated",
+        INFO: "interrupted-move-resolved move-cancelled moved-log-removed replica-moved replica-moving "
+        "replica-truncated",
         WARN: "isr-not-changed partition-has-no-directory replica-begins-anew replica-begins-empty "
         "replica-fetch-failed stray-log-set-aside",
         ERROR: "replica-records-refused",

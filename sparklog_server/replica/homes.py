@@ -170,9 +170,15 @@ class Homes:
                     self._remove(one, [topic_partition])
         return True
 
-    def set_strays_aside(self, unopened: Set[TopicPartition], now: Instant) -> None:
+    def set_strays_aside(
+        self,
+        unopened: Set[TopicPartition],
+        has_moved: Callable[[TopicPartition, Uuid], bool],
+        now: Instant,
+    ) -> None:
         """Set aside the logs that belong to no topic, once the first image is known: a crash came between a
-        deletion and the renaming, or metadata was lost.
+        deletion and the renaming, or metadata was lost. Remove those whose partition `has_moved` to other
+        brokers while this one was stopped, which it would have removed then.
 
         The `unopened` ones belong to a topic, but are not open.
         """
@@ -182,6 +188,12 @@ class Homes:
             log_dir.forget_missing(claimed)
             for topic_partition in sorted((log_dir.logs.keys() | log_dir.damaged.keys()) - claimed):
                 if directory.error is None:
+                    found = log_dir.logs.get(topic_partition) or log_dir.damaged[topic_partition]
+                    if has_moved(topic_partition, found.topic_id):
+                        path = f"{log_dir.path}/{topic_partition}"
+                        self._trace("moved-log-removed", partition=str(topic_partition), path=path)
+                        self._remove(directory, [topic_partition])
+                        continue
                     try:
                         path = log_dir.set_aside(topic_partition)
                     except StorageError as error:

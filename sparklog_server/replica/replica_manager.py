@@ -28,6 +28,7 @@ from sparklog_server.log.log_config import LogConfig
 from sparklog_server.log.partition_log import PartitionLog
 from sparklog_server.metadata.entries import Assignments, PartitionImage
 from sparklog_server.metadata.image import TOPIC_RESOURCE, MetadataDelta, MetadataImage
+from sparklog_server.metadata.records import NO_LEADER
 from sparklog_server.replica.directory import ReplicaDirectory, Trace
 from sparklog_server.replica.homes import Homes, Usable, is_led_elsewhere
 from sparklog_server.replica.isr import InSyncRules
@@ -180,11 +181,19 @@ class ReplicaManager:
                 self._reconfigure(name, now)
         if delta.before.offset < 0:
             claimed = self.offline.keys() | self._wanted.keys()
-            self._homes.set_strays_aside(claimed, now)
+            self._homes.set_strays_aside(claimed, self._has_moved, now)
             self.moving.discard(self._homes.take_unclaimed_copies(claimed))
             for directory in self.directories:
                 if directory.error is None:
                     directory.remove_left_overs(now)
+
+    def _has_moved(self, name: TopicPartition, topic_id: Uuid) -> bool:
+        """Whether another broker leads a partition of which this node has no replica by the image."""
+        topic = self._image.topics_by_id.get(topic_id)
+        if topic is None or topic.name != name.topic or name.partition >= len(topic.partitions):
+            return False
+        partition = topic.partitions[name.partition]
+        return self._node_id not in partition.replicas and partition.leader != NO_LEADER
 
     def _follow(
         self, topic_partition: TopicPartition, topic_id: Uuid, placement: PartitionImage, now: Instant

@@ -123,6 +123,9 @@ class Moving:
     def kill(self, node: int) -> None:
         self.cluster.nodes[NodeId(node)].kill()
 
+    def stop(self, node: int) -> None:
+        self.cluster.nodes[NodeId(node)].stop()
+
     def start(self, node: int) -> None:
         self.cluster.nodes[NodeId(node)].start()
 
@@ -214,6 +217,40 @@ def test_a_restart_of_the_controller_and_of_the_new_replica_together_holds_nothi
     moving.settles([4, 5], 60_000)
     moving.write()
     moving.check(4, 5)
+
+
+def test_a_replica_that_moved_while_its_node_was_down_is_removed_once_another_broker_leads() -> None:
+    moving = Moving(log_segment_delete_delay_ms="1000")
+    moving.write()
+    moving.stop(3)
+    moving.until(lambda: moving.fenced == [3])
+    assert moving.reassign([2, 4]) is ErrorCode.NONE
+    moving.settles([2, 4])
+    disk = moving.cluster.nodes[NodeId(3)].disk
+    assert [name for name in disk.list("/data") if name.startswith("t-0")] == ["t-0"]
+    moving.start(3)
+    moving.until(lambda: not [name for name in disk.list("/data") if name.startswith("t-0")])
+    assert moving.reassign([2, 3]) is ErrorCode.NONE
+    moving.settles([2, 3])
+    moving.check(2, 3)
+
+
+def test_a_replica_that_moved_while_its_node_was_down_is_kept_for_the_operator_while_no_broker_leads() -> (
+    None
+):
+    moving = Moving(min_insync_replicas="1")
+    moving.write()
+    moving.stop(3)
+    moving.until(lambda: moving.fenced == [3])
+    assert moving.reassign([2, 4]) is ErrorCode.NONE
+    moving.settles([2, 4])
+    moving.kill(2)
+    moving.kill(4)
+    moving.until(lambda: moving.partition.leader == -1)
+    moving.start(3)
+    moving.until(lambda: 3 not in moving.fenced)
+    names = moving.cluster.nodes[NodeId(3)].disk.list("/data")
+    assert len([name for name in names if name.startswith("t-0.") and name.endswith("-stray")]) == 1
 
 
 def test_the_source_ends_in_the_middle_of_a_move() -> None:
