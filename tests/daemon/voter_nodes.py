@@ -106,6 +106,15 @@ class VoterNodes:
             for node in list(self._processes):
                 self.stop(node, is_killed=True)
 
+    def ended(self) -> list[int]:
+        """The nodes that ended by themselves."""
+        return [node for node, process in [*self._processes.items()] if process.poll() is not None]
+
+    @property
+    def started(self) -> list[int]:
+        """The nodes that run."""
+        return sorted([*self._processes])
+
     @property
     def bootstrap_servers(self) -> str:
         """The addresses of the nodes that run."""

@@ -64,13 +64,13 @@ class Load:
             self.history.failures.append(f"{client.__name__}: {traceback.format_exc()}")
 
 
-def stored(servers: str) -> dict[At, dict[int, str]]:
+def stored(servers: str, topics: Sequence[str] = TOPICS) -> dict[At, dict[int, str]]:
     """Every value that a read_committed consumer is given, from the beginning to the end."""
     consumer = Consumer(
         {"bootstrap.servers": servers, "group.id": "end", "isolation.level": "read_committed", **QUIET}
     )
     found = {}
-    for at in (At(topic, number) for topic in TOPICS for number in range(PARTITIONS)):
+    for at in (At(topic, number) for topic in topics for number in range(PARTITIONS)):
         values = found[at] = {}
         place = TopicPartition(at.topic, at.partition, 0)
         _, end = consumer.get_watermark_offsets(place, timeout=PATIENCE_S)

@@ -1,4 +1,4 @@
-"""The replicas of a trio, compared byte for byte in the files of stopped nodes."""
+"""The replicas of partitions, compared byte for byte in the files of stopped nodes."""
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,9 +19,15 @@ def differences(nodes: Mapping[int, trio.Node], topics: Sequence[str]) -> list[s
 def _differences(directories: Sequence[Path], topics: Sequence[str]) -> Iterator[str]:
     for topic in topics:
         for partition in sorted(found.name for found in directories[0].glob(f"{topic}-[0-9]*")):
-            contents = {_digest(directory / partition) for directory in directories}
-            if len(contents) > 1:
-                yield f"{partition}: the replicas differ"
+            yield from differing(partition, directories)
+
+
+def differing(partition: str, directories: Sequence[Path]) -> Iterator[str]:
+    """A line if the replicas of a partition in these data directories differ."""
+    contents = {directory: _digest(directory / partition) for directory in directories}
+    if len(set(contents.values())) > 1:
+        sizes = ", ".join(f"{directory} has {size} bytes" for directory, (size, _) in contents.items())
+        yield f"{partition}: the replicas differ: {sizes}"
 
 
 def _digest(partition: Path) -> tuple[int, str]:

@@ -1,0 +1,224 @@
+"""What an operator does to a cluster in use: nodes are added, emptied, forgotten, restarted, and get empty
+disks; replicas move. Each step returns once the cluster has done what was asked for, and names the nodes or
+partitions that it took.
+"""
+
+import random
+import shutil
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from sparklog import Admin
+from sparklog.client.admin.admin import ItemsFailed
+from sparklog.client.admin.configs import ConfigChange, ConfigResource
+from sparklog.client.admin.topics import Partition
+from sparklog.errors import SparklogError
+from sparklog.model import TopicPartition
+from sparklog_server.cli.main import main
+from sparklog_server.operations.moves import cancel, set_throttle
+from tests.daemon.voter_nodes import VoterNodes
+
+PATIENCE_S: Final = 120.0
+RATE: Final = 4_000_000
+"""Of the throttle of moves, in bytes a second: a replica of a cold topic takes seconds."""
+SHUFFLED: Final = 4
+CANCELLED_SHARE: Final = 0.3
+MOVING_S: Final = (0.0, 4.0)
+FACTOR: Final = 3
+MIN_INSYNC: Final = "min.insync.replicas"
+
+
+@dataclass
+class Operated:
+    """The nodes; who holds `away` may stop one of them."""
+
+    nodes: VoterNodes
+    draw: random.Random
+    away: threading.RLock = field(default_factory=threading.RLock)
+
+    @property
+    def servers(self) -> str:
+        """The addresses of all nodes, also of those that do not run."""
+        return ",".join(f"127.0.0.1:{port}" for port in self.nodes.broker_ports.values())
+
+    def admin(self) -> Admin:
+        return Admin(bootstrap_servers=self.servers)
+
+    def command(self, *words: str, unless: Callable[[], bool] = lambda: False) -> None:
+        """Run a command until it exits with 0, for a node that it waits for may be down; or until nothing is
+        left to do for it.
+        """
+        until_s = time.monotonic() + PATIENCE_S
+        while main([*words, "--bootstrap-server", self.servers]) != 0 and not unless():
+            if time.monotonic() > until_s:
+                raise RuntimeError(f"`sparklog {' '.join(words)}` failed for {PATIENCE_S:.0f} s")
+            time.sleep(0.5)
+
+    def until(self, what: str, claim: Callable[[Admin], bool]) -> None:
+        """Wait until a claim holds."""
+        until_s = time.monotonic() + PATIENCE_S
+        with self.admin() as admin:
+            while not claim(admin):
+                if time.monotonic() > until_s:
+                    raise RuntimeError(f"not within {PATIENCE_S:.0f} s: {what}")
+                time.sleep(0.1)
+
+    def settles(self) -> None:
+        """Wait until no partition is being reassigned and every replica is in sync."""
+        self.until("every replica is in sync", lambda admin: not unsettled(admin))
+
+    def votes(self, *nodes: int) -> None:
+        """Wait until these are the voters."""
+        self.until(
+            f"the voters are {nodes}",
+            lambda admin: {one.node_id for one in admin.describe_quorum().voters} == set(nodes),
+        )
+
+    def registered(self) -> set[int]:
+        with self.admin() as admin:
+            return {one.node_id for one in admin.describe_cluster(include_fenced=True).nodes}
+
+    def any(self) -> int:
+        return self.draw.choice(self.nodes.started)
+
+
+def partitions_of(admin: Admin) -> Mapping[TopicPartition, Partition]:
+    """Every partition, those of internal topics too."""
+    topics = admin.list_topics(include_internal=True).values()
+    return {TopicPartition(topic.name, one.partition): one for topic in topics for one in topic.partitions}
+
+
+def unsettled(admin: Admin) -> list[str]:
+    """The partitions that have no leader, lack a replica in sync, or are being reassigned."""
+    moving = admin.list_partition_reassignments()
+    return [
+        f"{at}: leader {one.leader}, replicas {one.replicas}, in sync {one.isr}, {moving.get(at)}"
+        for at, one in partitions_of(admin).items()
+        if one.leader < 0 or set(one.isr) != set(one.replicas) or at in moving
+    ]
+
+
+def grow_to_three(operated: Operated) -> str:
+    """Add two nodes, and give every topic three replicas, of which two have to be in sync."""
+    for node in (2, 3):
+        operated.nodes.start(node)
+    operated.votes(1, 2, 3)
+    operated.command("cluster", "grow", "--all-topics", "--execute", "--yes", "--throttle", f"{RATE}")
+    with operated.admin() as admin:
+        topics = admin.list_topics(include_internal=True)
+        change = [ConfigChange(MIN_INSYNC, "2")]
+        admin.alter_configs({ConfigResource("topic", name): change for name in topics})
+    operated.settles()
+    return "2,3"
+
+
+def grow_to_five(operated: Operated) -> str:
+    for node in (4, 5):
+        operated.nodes.start(node)
+    operated.votes(1, 2, 3, 4, 5)
+    balance(operated)
+    return "4,5"
+
+
+def balance(operated: Operated) -> str:
+    operated.command("partitions", "balance", "--execute", "--yes", "--throttle", f"{RATE}")
+    return "all"
+
+
+def shuffle(operated: Operated) -> str:
+    """Move partitions to nodes drawn at random; take some of it back."""
+    with operated.admin() as admin:
+        chosen = operated.draw.sample(sorted(partitions_of(admin)), SHUFFLED)
+        moves = {at: operated.draw.sample(operated.nodes.started, FACTOR) for at in chosen}
+        admin.alter_partition_reassignments(moves)
+        set_throttle(admin, RATE)
+        if operated.draw.random() < CANCELLED_SHARE:
+            time.sleep(operated.draw.uniform(*MOVING_S))
+            cancel(admin, chosen)
+    operated.until("no partition is reassigned", lambda admin: not admin.list_partition_reassignments())
+    return ",".join(f"{at.topic}-{at.partition}" for at in moves)
+
+
+def drain(operated: Operated) -> str:
+    """Take the leaderships from a node, and let it have them again."""
+    node = operated.any()
+    operated.command("cluster", "drain", f"{node}")
+    operated.command("cluster", "activate", f"{node}")
+    return f"{node}"
+
+
+def decommission(operated: Operated) -> str:
+    """Empty a node, and let the cluster forget it; then add it with an empty directory."""
+    node = operated.any()
+    operated.command("cluster", "decommission", f"{node}")
+    with operated.away:
+        operated.nodes.stop(node)
+        # It may have been killed, forgotten, and started again since it was empty.
+        if node in operated.registered():
+            operated.command(
+                *("cluster", "decommission", f"{node}"), unless=lambda: node not in operated.registered()
+            )
+        operated.until("the node is forgotten", lambda _: node not in operated.registered())
+        with operated.admin() as admin:
+            voters = {one.node_id for one in admin.describe_quorum().voters}
+        if node in voters:
+            operated.command("quorum", "remove-voter", f"{node}")
+        held = sorted(found.name for found in operated.nodes.directory(node).glob("*-[0-9]*"))
+        if [name for name in held if not name.startswith("__cluster_metadata")]:
+            raise RuntimeError(f"node {node} was forgotten with {held}")
+        shutil.rmtree(operated.nodes.directory(node))
+        operated.nodes.format(node)
+        operated.nodes.start(node)
+    operated.votes(1, 2, 3, 4, 5)
+    balance(operated)
+    return f"{node}"
+
+
+def replace_disk(operated: Operated) -> str:
+    """Kill a node, and start it with an empty directory, while all else is in sync."""
+    with operated.away:
+        operated.settles()
+        node = operated.any()
+        before = operated.nodes.directories()[node]
+        operated.nodes.lose_disk(node)
+    operated.until(
+        "the new directory votes",
+        lambda admin: any(
+            one.node_id == node and one.directory_id != before for one in admin.describe_quorum().voters
+        ),
+    )
+    operated.votes(1, 2, 3, 4, 5)
+    return f"{node}"
+
+
+def restart_each(operated: Operated) -> str:
+    """Restart one node after the other, each once all is in sync."""
+    for node in operated.nodes.started:
+        operated.settles()
+        with operated.away:
+            operated.nodes.stop(node)
+            operated.nodes.start(node)
+    return "each"
+
+
+STEPS: Final = (shuffle, drain, decommission, replace_disk, restart_each, balance)
+
+
+def victim(operated: Operated, draw: random.Random) -> tuple[str, int]:
+    """A node to kill: the active controller, the source or the target of a move, or any."""
+    role = draw.choice(["controller", "source", "target"])
+    with suppress(SparklogError, ItemsFailed), operated.admin() as admin:
+        if role == "controller":
+            return role, admin.describe_quorum().leader
+        moving = admin.list_partition_reassignments()
+        for at in draw.sample(sorted(moving), len(moving)):
+            if role == "target" and moving[at].adding:
+                return role, draw.choice(moving[at].adding)
+            leader = admin.describe_topics([at.topic])[at.topic].partitions[at.partition].leader
+            if role == "source" and leader >= 0:
+                return role, leader
+    return "any", draw.choice(operated.nodes.started)
