@@ -32,7 +32,7 @@ from tests.daemon.voter_nodes import VoterNodes
 from tests.live import clients, operations
 from tests.live.history import violations
 from tests.live.load import COPIES, PARTITIONS, QUIET, TOPICS, Load, stored, told
-from tests.live.operations import Operated
+from tests.live.operations import COLD, Operated
 from tests.live.relay import copy_in_modern_group
 from tests.live.replicas import differing
 from tests.live.verifiable import replica_violations, verify
@@ -59,9 +59,8 @@ CLIENTS: Final = (
     clients.consume_in_modern_group,
     copy_in_modern_group,
 )
-COLD: Final = "cold"
 COLD_RECORDS, COLD_BYTES = 300, 100_000
-KILLED_APART_S: Final = (1.0, 8.0)
+KILLED_APART_S: Final = (0.5, 4.0)
 DOWN_S: Final = (0.0, 8.0)
 """Shorter and longer than the session of a broker."""
 REMOVED_S: Final = 60.0

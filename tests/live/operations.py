@@ -23,12 +23,14 @@ from sparklog_server.operations.moves import cancel, set_throttle
 from tests.daemon.voter_nodes import VoterNodes
 
 PATIENCE_S: Final = 120.0
-RATE: Final = 4_000_000
-"""Of the throttle of moves, in bytes a second: a replica of a cold topic takes seconds."""
-SHUFFLED: Final = 4
+RATE, SLOW_RATE = 4_000_000, 1_000_000
+"""Of the throttles of moves, in bytes a second: with the slow one, kills meet moves half way."""
+COLD: Final = "cold"
+"""A topic of five megabytes for each partition, which is not written any more."""
+SHUFFLED, SHUFFLED_COLD = 4, 2
 CANCELLED_SHARE: Final = 0.3
 MOVING_S: Final = (0.0, 4.0)
-FACTOR: Final = 3
+FACTORS: Final = (3, 3, 4)
 MIN_INSYNC: Final = "min.insync.replicas"
 
 
@@ -130,14 +132,17 @@ def balance(operated: Operated) -> str:
 
 
 def shuffle(operated: Operated) -> str:
-    """Move partitions to nodes drawn at random; take some of it back."""
+    """Move partitions to random nodes, some with another replication factor; take some of it back."""
+    draw = operated.draw
     with operated.admin() as admin:
-        chosen = operated.draw.sample(sorted(partitions_of(admin)), SHUFFLED)
-        moves = {at: operated.draw.sample(operated.nodes.started, FACTOR) for at in chosen}
+        known = sorted(partitions_of(admin))
+        chosen = draw.sample([at for at in known if at.topic == COLD], SHUFFLED_COLD)
+        chosen += draw.sample([at for at in known if at.topic != COLD], SHUFFLED)
+        moves = {at: draw.sample(operated.nodes.started, draw.choice(FACTORS)) for at in chosen}
         admin.alter_partition_reassignments(moves)
-        set_throttle(admin, RATE)
-        if operated.draw.random() < CANCELLED_SHARE:
-            time.sleep(operated.draw.uniform(*MOVING_S))
+        set_throttle(admin, SLOW_RATE)
+        if draw.random() < CANCELLED_SHARE:
+            time.sleep(draw.uniform(*MOVING_S))
             cancel(admin, chosen)
     operated.until("no partition is reassigned", lambda admin: not admin.list_partition_reassignments())
     return ",".join(f"{at.topic}-{at.partition}" for at in moves)
@@ -205,7 +210,7 @@ def restart_each(operated: Operated) -> str:
     return "each"
 
 
-STEPS: Final = (shuffle, drain, decommission, replace_disk, restart_each, balance)
+STEPS: Final = (shuffle, drain, shuffle, decommission, shuffle, replace_disk, shuffle, restart_each, balance)
 
 
 def victim(operated: Operated, draw: random.Random) -> tuple[str, int]:
