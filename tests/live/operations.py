@@ -50,6 +50,12 @@ class Operated:
     def admin(self) -> Admin:
         return Admin(bootstrap_servers=self.servers)
 
+    def start(self, *nodes: int) -> None:
+        """Start nodes; none is killed before it serves clients."""
+        for node in nodes:
+            with self.away:
+                self.nodes.start(node)
+
     def command(self, *words: str, unless: Callable[[], bool] = lambda: False) -> None:
         """Run a command until it exits with 0, for a node that it waits for may be down; or until nothing is
         left to do for it.
@@ -106,8 +112,7 @@ def unsettled(admin: Admin) -> list[str]:
 
 def grow_to_three(operated: Operated) -> str:
     """Add two nodes, and give every topic three replicas, of which two have to be in sync."""
-    for node in (2, 3):
-        operated.nodes.start(node)
+    operated.start(2, 3)
     operated.votes(1, 2, 3)
     operated.command("cluster", "grow", "--all-topics", "--execute", "--yes", "--throttle", f"{RATE}")
     with operated.admin() as admin:
@@ -119,8 +124,7 @@ def grow_to_three(operated: Operated) -> str:
 
 
 def grow_to_five(operated: Operated) -> str:
-    for node in (4, 5):
-        operated.nodes.start(node)
+    operated.start(4, 5)
     operated.votes(1, 2, 3, 4, 5)
     balance(operated)
     return "4,5"
