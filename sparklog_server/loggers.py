@@ -45,8 +45,8 @@ _DECLARED: Final[dict[str, dict[Level, str]]] = {
         FATAL: "halt",
     },
     "sparklog.cluster": {
-        INFO: "node-restarted node-stopped",
-        WARN: "node-ended node-killed",
+        INFO: "node-restart-wanted node-restarted node-stopped",
+        WARN: "node-ended node-killed supervisor-socket-failed",
         ERROR: "node-not-started",
     },
     "sparklog.controller": {INFO: "metadata-change metadata-snapshot", WARN: "metadata-snapshot-failed"},

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class _Cluster(OnDemand):
-    """`start` needs the broker, the others the client."""
+    """`start` needs the broker, `restart` the supervisor's socket, the others the client."""
 
     places: Mapping[str, Place] = MappingProxyType(
         {
@@ -30,7 +30,12 @@ class _Cluster(OnDemand):
                 "cluster_start",
                 "start",
                 "Run a cluster of several nodes on this machine until SIGTERM, SIGHUP or Ctrl-C.",
-            )
+            ),
+            "restart": Place(
+                "cluster_restart",
+                "restart",
+                "Restart the nodes of `sparklog cluster start` one after the other.",
+            ),
         }
     )
 

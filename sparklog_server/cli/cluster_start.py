@@ -101,7 +101,15 @@ def start(
         gc.freeze()
         is_json = all(node.settings.lines.format == "json" for node in cluster.nodes)
         log = TraceLog(sys.stderr, is_json=is_json)
-        return Supervisor(cluster.nodes, run, log, cluster_id=cluster.cluster_id, parent_pid=owner_pid).run()
+        return Supervisor(
+            cluster.nodes,
+            run,
+            log,
+            cluster_id=cluster.cluster_id,
+            parent_pid=owner_pid,
+            directory=config_dir or data_dir,
+            options=cluster.options,
+        ).run()
     except REFUSALS as error:
         raise click.ClickException(refusal_text(error)) from error
     finally:

@@ -79,6 +79,9 @@ def _broker_keys(context: click.Context, option: click.Parameter, incomplete: st
     "--owner-pid", type=int, hidden=True, help="Stop when this parent process is gone or standard input ends."
 )
 @click.option("--owned-directory", hidden=True, help="Remove this directory at the end.")
+# By these the supervisor of an earlier release starts a node of this one.
+@click.option("--log-prefix", default="", hidden=True, help="Begin each line of the log with this.")
+@click.option("--remedy", hidden=True, help="What the log tells where the node lost its disk.")
 def start(
     config: str | None,
     data_dir: str | None,
@@ -92,6 +95,8 @@ def start(
     console_port: int,
     owner_pid: int | None,
     owned_directory: str | None,
+    log_prefix: str,
+    remedy: str | None,
 ) -> int:
     """Run a broker until SIGTERM or Ctrl-C; SIGHUP reloads the file of --config, without one it stops.
 
@@ -141,8 +146,8 @@ def start(
         return run_node(
             loaded.settings,
             loaded.warnings,
-            TraceLog(sys.stderr),
-            remedy=_remedy(config),
+            TraceLog(sys.stderr, log_prefix),
+            remedy=remedy or _remedy(config),
             parent_pid=owner_pid,
             owned_directory=owned_directory,
             settings_file=_settings_file(
@@ -150,6 +155,11 @@ def start(
             ),
         )
     except REFUSALS as error:
+        if log_prefix:
+            from sparklog_server.daemon.parent import refused_line  # the supervisor writes it to the log
+
+            print(refused_line(refusal_text(error)), flush=True)
+            return 1
         raise click.ClickException(refusal_text(error)) from error
     finally:
         if console is not None:

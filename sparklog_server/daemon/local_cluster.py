@@ -11,7 +11,7 @@ node has served.
 import os
 import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -41,6 +41,8 @@ class LocalCluster(NamedTuple):
     nodes: tuple[Loaded, ...]
     remedies: Mapping[int, str]
     """By node id, what to do where a node lost its disk."""
+    options: Mapping[int, tuple[str, ...]]
+    """By node id, the options with which `sparklog start` runs the node."""
 
 
 def remedy_of(cluster_id: str, *options: str) -> str:
@@ -91,18 +93,16 @@ def open_cluster(
             )
         for port in at:
             reserve(port)
-    nodes = tuple(
-        load(
-            None,
-            [
-                *replication_defaults(count),
-                *assignments,
-                *of_node(assignments, index, reserve),
-                *_assignments(directory, index + 1, ports[index], at),
-            ],
-        )
+    given = [
+        [
+            *replication_defaults(count),
+            *assignments,
+            *of_node(assignments, index, reserve),
+            *_assignments(directory, index + 1, ports[index], at),
+        ]
         for index in range(count)
-    )
+    ]
+    nodes = tuple(load(None, one) for one in given)
     if kept is None:
         _format(disk, directory, cluster_id, controllers, nodes)
     # A voter with an empty directory has forgotten its votes: it returns as an observer, with a new directory
@@ -117,7 +117,15 @@ def open_cluster(
         )
         for index in range(count)
     }
-    return LocalCluster(cluster_id, nodes, remedies)
+    options = {
+        node: (*as_options(own), "--remedy", remedies[node]) for node, own in enumerate(given, start=1)
+    }
+    return LocalCluster(cluster_id, nodes, remedies, options)
+
+
+def as_options(assignments: Iterable[str]) -> list[str]:
+    """These settings as options."""
+    return [word for one in assignments for word in ("--set", one)]
 
 
 def _kept(disk: Disk, directory: str) -> Mapping[str, str] | None:

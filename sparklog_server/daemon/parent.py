@@ -12,6 +12,13 @@ from typing import Final
 from sparklog_server.daemon.reactor import Reactor
 
 _STDIN: Final = 0
+REFUSED: Final = "refused "
+"""Begins what a node that cannot start prints to its supervisor in place of its ready line."""
+
+
+def refused_line(reason: str) -> str:
+    """The line of a node that cannot start, with the reason and the remedy."""
+    return REFUSED + " ".join(reason.split("\n"))
 
 
 class Parent:

@@ -43,6 +43,7 @@ from .local_cluster import (
     REPLICAS,
     LocalCluster,
     Reserve,
+    as_options,
     check_base_port,
     remedy_of,
     replication_defaults,
@@ -124,10 +125,8 @@ def open_secure(disk: Disk, directory: Path, assignments: Sequence[str] = ()) ->
         raise SettingsError(
             f"{directory} has no file node-<id>.properties: `sparklog init --secure {directory}` writes them"
         )
-    loaded = [
-        load(str(path), [*assignments, *of_node(assignments, index, lambda port: port)])
-        for index, path in enumerate(paths)
-    ]
+    given = [[*assignments, *of_node(assignments, index, lambda port: port)] for index in range(len(paths))]
+    loaded = [load(str(path), own) for path, own in zip(paths, given, strict=True)]
     nodes = sorted(loaded, key=lambda one: one.settings.node_id)
     ids = [one.settings.node_id for one in nodes]
     if len(set(ids)) != len(ids):
@@ -141,7 +140,15 @@ def open_secure(disk: Disk, directory: Path, assignments: Sequence[str] = ()) ->
         else "mount or restore it: without it the controllers have no majority"
         for path, one in zip(paths, loaded, strict=True)
     }
-    return LocalCluster(cluster_id, tuple(nodes), remedies)
+    options = {
+        one.settings.node_id: (
+            *("--config", str(path.absolute())),
+            *as_options(own),
+            *("--remedy", remedies[one.settings.node_id]),
+        )
+        for path, own, one in zip(paths, given, loaded, strict=True)
+    }
+    return LocalCluster(cluster_id, tuple(nodes), remedies, options)
 
 
 def renew(directory: Path) -> list[Path]:

@@ -7,10 +7,15 @@
                    │               └── it is refused, as without its disk: the reason is logged once
                    └── a node ends before its first ready line ─► stop the others ─► exit 1
 
+    restart (by supervisor_socket.py) ─► SIGTERM to the node ─► it ends ─► a new interpreter runs it
+
 A fork shares the imported modules with its siblings: three nodes start in the time of one and a half, and
-take less memory. The standard input of each node is a pipe that only the supervisor holds open, so a node
-stops when the supervisor is gone, even by `kill -9`. A node is in a process group of its own, so Ctrl-C in a
-terminal reaches only the supervisor.
+take less memory. A node that a command has restarted runs in an interpreter of its own from then on, because
+the files of the release may have been replaced since this process imported them.
+
+The standard input of each node is a pipe that only the supervisor holds open, so a node stops when the
+supervisor is gone, even by `kill -9`. A node is in a process group of its own, so Ctrl-C in a terminal
+reaches only the supervisor.
 
 The ports are chosen here, before the first node starts, and stay reserved: the supervisor keeps a socket
 bound to each port that never listens. A node binds beside it (SO_REUSEADDR), other programs cannot, and
@@ -24,15 +29,21 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, NoReturn
 
 from sparklog.errors import SparklogError
 from sparklog_server.config.load import Loaded
 from sparklog_server.daemon.logs import TraceLog
-from sparklog_server.daemon.parent import Parent
+from sparklog_server.daemon.parent import REFUSED, Parent, refused_line
 from sparklog_server.daemon.reactor import Reactor
+from sparklog_server.daemon.supervisor_socket import (
+    NodeProcess,
+    SupervisorReply,
+    SupervisorRequest,
+    SupervisorSocket,
+)
 
 FIRST_PAUSE_S: Final = 0.25
 PAUSE_S_MAX: Final = 30.0
@@ -62,9 +73,6 @@ class Restarts:
 STOP_S_MAX: Final = 10.0
 """A node that has not stopped after this time is killed."""
 
-_REFUSED: Final = "refused "
-"""Begins what a node that cannot start prints to the supervisor in place of its ready line."""
-
 RunNode = Callable[[Loaded, TraceLog, int], int]
 """Runs a node in this process, with its log and the pid of its parent, and returns its exit code. Raises
 NodeRefused.
@@ -91,6 +99,9 @@ class Child:
         self.restart_at_s: float | None = None
         self.is_refused = False
         self.refusal = ""  # the last one, until the node is ready
+        self.starts = 0
+        self.options: Sequence[str] | None = None  # of `sparklog start`, once a new interpreter runs it
+        self.is_restart_wanted = False  # a command wants it to end, and has signalled it
 
 
 class Supervisor:
@@ -104,7 +115,12 @@ class Supervisor:
         *,
         cluster_id: str,
         parent_pid: int | None = None,
+        directory: str | None = None,
+        options: Mapping[int, Sequence[str]] | None = None,
     ) -> None:
+        """Restarts are asked for by a socket in `directory`; `options` are those of `sparklog start` by node
+        id. Raises SparklogError where another supervisor runs in the directory.
+        """
         self._run = run
         self._log = log
         self._cluster_id = cluster_id
@@ -118,6 +134,13 @@ class Supervisor:
         self._reactor = Reactor()
         self._listen_to_signals()
         self._parent = None if parent_pid is None else Parent(parent_pid, self._reactor, self._want_stop)
+        self._options = options or {}
+        self._socket: SupervisorSocket | None = None
+        if directory is not None:
+            try:
+                self._socket = SupervisorSocket(directory, self._reactor, self._asked)
+            except OSError as error:  # a file system without sockets
+                self._log.trace("supervisor-socket-failed", directory=directory, reason=error.strerror)
 
     def run(self) -> int:
         """Start the nodes, print the ready line, restart nodes that end, until a signal; the exit code."""
@@ -137,6 +160,7 @@ class Supervisor:
     def _start(self, child: Child) -> None:
         child.restart_at_s = None
         child.is_refused = False
+        child.starts += 1
         child.ready_pipe, ready_writer = os.pipe()
         sys.stdout.flush()
         child.pid = os.fork()
@@ -157,12 +181,15 @@ class Supervisor:
             self._reactor.close()
             os.dup2(self._alive_reader, 0)
             os.dup2(ready_writer, 1)
+            if child.options is not None:
+                self._execute(child, child.options)  # which closes all other descriptors
             others = [one.ready_pipe for one in self._children if one.ready_pipe >= 0]
+            others += () if self._socket is None else self._socket.descriptors
             for descriptor in (self._alive_reader, self._alive_writer, ready_writer, *others):
                 os.close(descriptor)
-            code = self._run(child.loaded, TraceLog(sys.stderr, f"node-{child.node_id} "), self._pid)
+            code = self._run(child.loaded, TraceLog(sys.stderr, _prefix(child)), self._pid)
         except NodeRefused as refused:
-            print(_REFUSED + " ".join(str(refused).split("\n")))
+            print(refused_line(str(refused)))
         except Exception:
             import traceback
 
@@ -173,6 +200,12 @@ class Supervisor:
                 sys.stderr.flush()
             os._exit(code)
 
+    def _execute(self, child: Child, options: Sequence[str]) -> NoReturn:
+        """In the forked process: run the node by the files of the release as they are now."""
+        program = [sys.executable, "-m", "sparklog_server.cli.program", "start", *options]
+        supervised = ["--owner-pid", str(self._pid), "--log-prefix", _prefix(child)]
+        os.execv(sys.executable, [*program, *supervised])  # noqa: S606 - its own command line
+
     def _printed(self, child: Child, _events: int) -> None:
         """A node's standard output: its ready line, its refusal, or its end."""
         received = os.read(child.ready_pipe, 4096)
@@ -181,8 +214,8 @@ class Supervisor:
             return
         line = child.said
         self._close_pipe(child)
-        if line.startswith(_REFUSED):
-            self._refused(child, line.removeprefix(_REFUSED).rstrip("\n"))
+        if line.startswith(REFUSED):
+            self._refused(child, line.removeprefix(REFUSED).rstrip("\n"))
         words = dict(word.partition("=")[::2] for word in line.split())
         if not line.startswith("ready "):
             return
@@ -213,7 +246,7 @@ class Supervisor:
         """Log why a node cannot start, in its own name, unless it is as before."""
         child.is_refused = True
         if reason != child.refusal:
-            log = TraceLog(sys.stderr, f"node-{child.node_id} ", is_json=self._log.is_json)
+            log = TraceLog(sys.stderr, _prefix(child), is_json=self._log.is_json)
             again = {"restarts_every_s": PAUSE_S_MAX} if self._is_announced else {}
             log.trace("refused", reason=reason, **again)
         child.refusal = reason
@@ -230,6 +263,10 @@ class Supervisor:
         if not self._is_announced and not was_ready:
             self._log.trace("node-not-started", node=child.node_id, pid=pid, **how)
             self._has_failed = self._is_stop_wanted = True
+            return
+        if child.is_restart_wanted:
+            child.is_restart_wanted, child.restart_at_s = False, time.monotonic()
+            self._log.trace("node-stopped", node=child.node_id, pid=pid, **how)
             return
         pause_s = child.restarts.ended(time.monotonic())
         child.restart_at_s = time.monotonic() + pause_s
@@ -256,6 +293,29 @@ class Supervisor:
             return wait_s
         every_s = Parent.CHECKED_EVERY_S
         return every_s if wait_s is None else min(wait_s, every_s)
+
+    # -- restart
+
+    def _asked(self, request: SupervisorRequest) -> SupervisorReply:
+        refusal = "" if request.restart is None else self._restart(request.restart)
+        nodes = tuple(NodeProcess(one.node_id, one.pid, one.is_ready, one.starts) for one in self._children)
+        return SupervisorReply(self._cluster_id, nodes, refusal)
+
+    def _restart(self, node_id: int) -> str:
+        """Restart a node; why that is refused."""
+        child = next((one for one in self._children if one.node_id == node_id), None)
+        if child is None or node_id not in self._options:
+            return f"node {node_id} is not a node of this supervisor"
+        if self._is_stop_wanted or not self._is_announced:
+            return "the cluster stops" if self._is_stop_wanted else "the cluster starts"
+        child.options = self._options[node_id]
+        if not child.pid:
+            child.restart_at_s = time.monotonic()
+        elif not child.is_restart_wanted:  # a second signal would end it at once
+            child.is_restart_wanted = True
+            self._log.trace("node-restart-wanted", node=node_id, pid=child.pid)
+            os.kill(child.pid, signal.SIGTERM)
+        return ""
 
     # -- stop
 
@@ -292,11 +352,14 @@ class Supervisor:
     def _stop(self) -> None:
         """Stop the nodes one after another, in order of their ids."""
         self._log.trace("stopping", nodes=len(self._children))
+        if self._socket is not None:
+            self._socket.close()
         for child in self._children:
             self._reap()
             if not child.pid:
                 continue
-            os.kill(child.pid, signal.SIGTERM)
+            if not child.is_restart_wanted:
+                os.kill(child.pid, signal.SIGTERM)
             deadline_s = time.monotonic() + STOP_S_MAX
             while child.pid and (left_s := deadline_s - time.monotonic()) > 0:
                 self._reactor.turn(left_s)
@@ -307,6 +370,11 @@ class Supervisor:
                 os.waitpid(child.pid, 0)
                 child.pid = 0
         self._log.trace("stopped", nodes=len(self._children))
+
+
+def _prefix(child: Child) -> str:
+    """What begins each line of a node's log."""
+    return f"node-{child.node_id} "
 
 
 class NoPort(SparklogError):

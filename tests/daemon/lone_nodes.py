@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from sparklog_server.config.load import Loaded, load
+from sparklog_server.daemon.local_cluster import as_options
 from sparklog_server.daemon.logs import TraceLog
 from sparklog_server.daemon.node import run_node
 from sparklog_server.daemon.supervisor import NodeRefused, Ports, Supervisor
@@ -30,19 +31,19 @@ def main() -> int:
             raise NodeRefused(refused.read_text())
         return run_node(loaded.settings, loaded.warnings, log, remedy="", parent_pid=parent_pid)
 
-    nodes = [
-        load(
-            None,
-            [
-                *assignments,
-                *(f"node.id={number}", f"log.dirs={directory}/node-{number}"),
-                f"listeners=PLAINTEXT://127.0.0.1:{ports.reserve(0)}",
-            ],
-        )
+    settings = {
+        number: [
+            *assignments,
+            *(f"node.id={number}", f"log.dirs={directory}/node-{number}"),
+            f"listeners=PLAINTEXT://127.0.0.1:{ports.reserve(0)}",
+        ]
         for number in range(1, int(count) + 1)
-    ]
+    }
+    nodes = [load(None, own) for own in settings.values()]
+    options = {number: as_options(own) for number, own in settings.items()}
     gc.freeze()
-    return Supervisor(nodes, run, TraceLog(sys.stderr), cluster_id="lone").run()
+    log = TraceLog(sys.stderr)
+    return Supervisor(nodes, run, log, cluster_id="lone", directory=directory, options=options).run()
 
 
 if __name__ == "__main__":

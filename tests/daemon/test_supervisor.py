@@ -5,16 +5,24 @@ import re
 import select
 import signal
 import socket
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, chdir, closing, contextmanager
 from pathlib import Path
 from typing import IO
 
 import pytest
 
 from sparklog_server.daemon.supervisor import FIRST_PAUSE_S, PAUSE_S_MAX, RAN_WELL_S, NoPort, Ports, Restarts
+from sparklog_server.daemon.supervisor_socket import (
+    SOCKET_FILE,
+    NodeProcess,
+    NoSupervisor,
+    SupervisorRequest,
+    ask_supervisor,
+)
 from tests.daemon.broker_process import PATIENCE_S, is_served, wait_until, wait_until_gone
 
 COUNT = 3
@@ -84,6 +92,11 @@ def nodes(directory: Path, *given: str) -> Iterator[Nodes]:
 def serves(port: int) -> bool:
     with socket.create_connection(("127.0.0.1", port)) as client:
         return is_served(client)
+
+
+def told(directory: Path) -> dict[int, NodeProcess]:
+    """The processes as the supervisor tells them."""
+    return {one.node_id: one for one in ask_supervisor(directory, SupervisorRequest()).nodes}
 
 
 def test_every_node_serves_when_the_supervisor_says_ready_and_all_stop_in_order(tmp_path: Path) -> None:
@@ -159,6 +172,72 @@ def test_a_second_signal_kills_all(tmp_path: Path) -> None:
         assert started.child.returncode == 1
         for pid in started.pids:
             wait_until_gone(pid)
+
+
+def test_a_node_that_a_command_restarts_runs_in_a_new_interpreter_without_a_pause(tmp_path: Path) -> None:
+    with nodes(tmp_path) as started:
+        started.ready()
+        before = told(tmp_path)
+        assert ask_supervisor(tmp_path, SupervisorRequest(restart=2)).refusal == ""
+        wait_until(lambda: told(tmp_path)[2].starts == 2 and told(tmp_path)[2].is_ready)
+        after = told(tmp_path)
+        assert {node for node in before if before[node] != after[node]} == {2}
+        assert b"sparklog_server.cli.program" in Path(f"/proc/{after[2].pid}/cmdline").read_bytes()
+        assert serves(started.ports[1])
+        os.kill(after[2].pid, signal.SIGKILL)  # after a crash as well
+        wait_until(lambda: told(tmp_path)[2].starts == 3 and told(tmp_path)[2].is_ready)
+        assert b"sparklog_server.cli.program" in Path(f"/proc/{told(tmp_path)[2].pid}/cmdline").read_bytes()
+        code, err = started.end(signal.SIGTERM)
+    assert code == 0
+    assert "node-stopped node=2 " in err.partition("node-ended")[0]
+    assert re.search(r"^node-2 \S+ ready ", err, re.MULTILINE)
+    assert not (tmp_path / SOCKET_FILE).exists()
+
+
+def test_a_restart_that_is_asked_for_twice_signals_the_node_once(tmp_path: Path) -> None:
+    with nodes(tmp_path) as started:
+        started.ready()
+        os.kill(started.pids[0], signal.SIGSTOP)
+        for _ in range(2):
+            assert ask_supervisor(tmp_path, SupervisorRequest(restart=1)).refusal == ""
+        os.kill(started.pids[0], signal.SIGCONT)
+        assert " code=0" in started.logged("node-stopped", "node=1")
+        assert started.end(signal.SIGTERM)[0] == 0
+
+
+def test_what_cannot_be_restarted_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(NoSupervisor, match="no such file"):
+        ask_supervisor(tmp_path, SupervisorRequest())
+    with nodes(tmp_path) as started:
+        started.ready()
+        refusal = ask_supervisor(tmp_path, SupervisorRequest(restart=4)).refusal
+        assert refusal == "node 4 is not a node of this supervisor"
+        assert stat.S_IMODE((tmp_path / SOCKET_FILE).stat().st_mode) == 0o600
+        with nodes(tmp_path) as second:
+            _, err = second.child.communicate(timeout=PATIENCE_S)
+        assert second.child.returncode == 1
+        assert "another `sparklog cluster start` runs the cluster" in err
+        started.child.kill()  # its socket stays
+        started.child.wait()
+    with pytest.raises(NoSupervisor, match="refused"):
+        ask_supervisor(tmp_path, SupervisorRequest())
+    with nodes(tmp_path) as third:
+        third.ready()
+        assert len(told(tmp_path)) == COUNT
+
+
+def test_the_socket_survives_clients_that_say_nothing_or_nonsense(tmp_path: Path) -> None:
+    with nodes(tmp_path) as started:
+        started.ready()
+        with ExitStack() as stack:
+            for _ in range(20):
+                silent = stack.enter_context(closing(socket.socket(socket.AF_UNIX)))
+                with chdir(tmp_path):
+                    silent.connect(SOCKET_FILE)
+            silent.sendall(b"x" * 255 + b"\n")
+            assert silent.recv(100) == b""
+            assert len(told(tmp_path)) == COUNT
+        assert started.end(signal.SIGTERM)[0] == 0
 
 
 def test_pauses_grow_and_begin_anew_after_a_good_run() -> None:
