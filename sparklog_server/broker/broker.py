@@ -388,7 +388,8 @@ class Broker:
                 if agenda.has_syncs:
                     agenda.has_syncs = False
                     partitions.begin_due_syncs(now)
-                if not context.woken:  # a sync that the disk refuses releases every waiter
+                # A sync that the disk refuses releases every waiter, and is reported.
+                if not context.woken and not (agenda.has_deadlines and self._standing.has_failures):
                     break
         if (
             sessions.is_stopping

@@ -378,3 +378,19 @@ def test_a_node_that_lost_the_directory_of_its_metadata_log_joins_with_the_logs_
         jbod.cluster.run_until(lambda: all(jbod.partition(index).leader == VICTIM for index in jbod.lying))
         jbod.settles(jbod.lying, VICTIM)
     assert jbod.begun_empty().isdisjoint(map(str, jbod.lying))
+
+
+def test_a_static_voter_that_lost_its_votes_does_not_vote_again() -> None:
+    cluster = Cluster(log_dirs="/data,/more", metadata_log_dir="/data").start()
+    cluster.run_until(lambda: cluster.is_ready and len(cluster.quorums[0].image.brokers) == 3)
+    assert cluster.create(cluster.nodes[NodeId(1)], "t", PARTITIONS, 3) == 0
+    node = cluster.nodes[NodeId(VICTIM)]
+    cluster.run_until(lambda: any(name.startswith("t-") for name in node.disk.list("/more")))
+    node.kill(is_power_cut=False)
+    node.disk.remove("/data")
+    node.disk.make_directory("/data")
+    node.disk.write(
+        "/data/meta.properties", f"version=1\ncluster.id={CLUSTER_ID}\nnode.id={VICTIM}\n".encode()
+    )
+    with pytest.raises(DirectoryRefused, match="the metadata log is missing, but /more holds"):
+        node.start()
