@@ -16,7 +16,7 @@ from sparklog_server.replica.partition import Partition
 
 
 class ReassignmentProgress:
-    """`look` at each partition that this node leads, then `render` once, which ends the report."""
+    """`look` at each partition that is being reassigned, then `render` once, which ends the report."""
 
     def __init__(self) -> None:
         self._fewest: dict[tuple[TopicPartition, NodeId], int] = {}  # records that a replica has ever lacked
@@ -25,9 +25,7 @@ class ReassignmentProgress:
         self._count = self._behind = 0
 
     def look(self, partition: Partition, image: PartitionImage, leader: LeaderReplica) -> None:
-        """Count the partition, if it is being reassigned."""
-        if not image.adding_replicas and not image.removing_replicas:
-            return
+        """Count a partition that is being reassigned."""
         self._count += 1
         start, end = partition.log.log_start_offset, partition.log.log_end_offset
         for node, progress in leader.followers.items():

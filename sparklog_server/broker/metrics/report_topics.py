@@ -313,7 +313,8 @@ def replica_report(
             under_replicated += in_sync < replicas
             under_min += in_sync < least
             at_min += in_sync == least
-            reassignments.look(partition, image, leader)
+            if image.adding_replicas or image.removing_replicas:
+                reassignments.look(partition, image, leader)
             parked += len(partition.purgatory.heap)
             watching += len(partition.purgatory.watchers)
         yield ""
