@@ -4,6 +4,7 @@
 directory joins it: from the start of its process until it is a voter, by
 `controller.quorum.auto.join.enable`, and from AddRaftVoter of one that follows until that is committed.
 `drain`: a node of three leads 1 000 partitions and is drained beside a producer.
+`rolling`: `sparklog cluster restart --rolling` of three nodes beside a producer of 20 MB/s.
 `plan`: `partitions balance` plans 20 000 partitions on 10 nodes.
 """
 
@@ -34,6 +35,7 @@ RECORDS = 100_000
 _PER_REQUEST = 2_000
 _LEADERSHIPS, _PER_TOPIC = 1_000, 100
 _NODES, _PARTITIONS = 10, 20_000
+_ROLLED, _RATE, _TICK_S = 6, 20_000_000, 0.005
 _CLUSTER_ID = "Vz8jG3mXQhWj4kq0Zk2v3A"
 
 
@@ -230,6 +232,86 @@ class Load:
         self._last_s = now_s
 
 
+def rolling(figures: harness.Figures, repeats: int) -> None:
+    """Three nodes restart one after the other beside a producer with default retries."""
+    for _ in range(repeats):
+        with (
+            sparklog.embedded(nodes=3) as cluster,
+            Admin(bootstrap_servers=cluster.bootstrap_servers) as admin,
+        ):
+            replicas = [[(first + step) % 3 + 1 for step in range(3)] for first in range(_ROLLED)]
+            admin.create_topics([sparklog.NewTopic("t", assignment=replicas)])
+            command = [*harness.sparklog_command(), "cluster", "restart", "--rolling"]
+            with PacedLoad(cluster.bootstrap_servers, "t") as load:
+                time.sleep(3)
+                before_s = load.longest_s
+                began_s = time.perf_counter()
+                subprocess.run(
+                    [*command, "--bootstrap-server", cluster.bootstrap_servers],
+                    check=True,
+                    stdout=subprocess.DEVNULL,
+                    env=harness.ENVIRONMENT,
+                )
+                took_s = time.perf_counter() - began_s
+                time.sleep(2)
+            figures.add("rolling restart: took", "s", "sparklog", took_s)
+            figures.add("rolling restart: failed", "records", "sparklog", len(load.failed), bound="<= 0")
+            what = "longest gap between acknowledgements of a partition"
+            figures.add(f"rolling restart: {what}", "s", "sparklog", load.longest_s, bound="<= 1.0")
+            figures.add(f"before it: {what}", "s", "sparklog", before_s)
+
+
+class PacedLoad:
+    """A librdkafka producer with its defaults (acks=all) that writes 20 MB/s in records of 1 kB to the
+    partitions of a topic in turn; `failed` has the errors of deliveries, `longest_s` is the longest time
+    between two acknowledgements of one partition.
+    """
+
+    def __init__(self, servers: str, topic: str) -> None:
+        self.failed: list[str] = []
+        self.longest_s = 0.0
+        self._last_s: dict[int, float] = {}
+        self._producer = confluent_kafka.Producer({"bootstrap.servers": servers, "log_level": 0})
+        self._topic = topic
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._write)
+
+    def __enter__(self) -> "PacedLoad":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def _write(self) -> None:
+        value, number, due_s = b"x" * 1000, 0, time.perf_counter()
+        while not self._is_over.is_set():
+            due_s += _TICK_S
+            for _ in range(int(_RATE * _TICK_S) // len(value)):
+                try:
+                    self._producer.produce(
+                        self._topic, value, partition=number % _ROLLED, on_delivery=self._done
+                    )
+                except BufferError:  # what is not sent yet fills the queue
+                    break
+                number += 1
+            self._producer.poll(0)
+            while (rest_s := due_s - time.perf_counter()) > 0:
+                self._producer.poll(rest_s)
+        self._producer.flush(30)
+
+    def _done(self, error: object, message: confluent_kafka.Message) -> None:
+        now_s = time.perf_counter()
+        if error is not None:
+            self.failed.append(str(error))
+            return
+        partition = message.partition()
+        assert partition is not None
+        self.longest_s = max(self.longest_s, now_s - self._last_s.get(partition, now_s))
+        self._last_s[partition] = now_s
+
+
 def plan(figures: harness.Figures, repeats: int) -> None:
     """`partitions balance` for 10 nodes and 20 000 partitions: three of the nodes are new."""
     random = Random(1)
@@ -254,6 +336,7 @@ def plan(figures: harness.Figures, repeats: int) -> None:
 ROWS: Mapping[str, Callable[[harness.Figures, int], None]] = {
     "voters": voters,
     "drain": drain,
+    "rolling": rolling,
     "plan": plan,
 }
 
