@@ -68,6 +68,12 @@ _NO_SESSION: Final = 0
 _IN_FLIGHT_MAX: Final = 2
 _NOWHERE: Final = Position(Offset(-1), LeaderEpoch(-1), Offset(-1), LeaderEpoch(-1))
 """A position that no follower has."""
+_SHARE_BYTES_MIN: Final = 256 << 10
+"""The least share of the room in a throttle that a partition asks for, as long as there is as much: the
+leader may have to read it from the disk.
+"""
+_SHARES_MAX: Final = 8
+"""As many partitions as a connection of the leader reads ahead of (`RUNS_MAX`)."""
 _READ_US: Final = 2_000_000
 """How long after a consumer began to wait here the leader tells each high watermark at once."""
 
@@ -118,7 +124,8 @@ class Fetcher:
         self.leader = leader
         self._throttle: Throttle | None = None
         self._is_outside: Callable[[TopicPartition], bool]
-        # Those that wait for room in the throttle until `_room_us`, and those in the session with a bound.
+        # Those that wait for room in the throttle, until `_room_us` if it has none, and those in the session
+        # that have a share of it.
         self._waiting: dict[FollowedKey, None] = {}
         self._room_us: Micros | None = None
         self._bounded: dict[FollowedKey, None] = {}
@@ -284,8 +291,9 @@ class Fetcher:
         return sent
 
     def _bounds(self, throttle: "Throttle", now: Instant) -> dict[FollowedKey, int]:
-        """The bytes that those changed partitions may ask for that are throttled: 0 if they must wait. As in
-        Kafka, a replica that has reached the high watermark is not throttled, nor is one in the ISR.
+        """The bytes that those changed partitions may ask for that are throttled: 0 if they must wait, for
+        room or until the leader has answered others. As in Kafka, a replica that has reached the high
+        watermark is not throttled, nor is one in the ISR.
         """
         throttle.refill(now)
         rooms: dict[FollowedKey, int] = {}
@@ -305,12 +313,13 @@ class Fetcher:
             if room is not None:
                 rooms[key] = room
         self._room_us = throttle.deadline_us
-        asking = len(rooms) + len(self._bounded)
+        bounds: dict[FollowedKey, int] = {}
         for key, room in rooms.items():
-            if room:
-                rooms[key] = max(room // asking, 1)
+            if room and len(self._bounded) < min(max(room // _SHARE_BYTES_MIN, 1), _SHARES_MAX):
                 self._bounded[key] = None
-        return rooms
+        for key, room in rooms.items():
+            bounds[key] = max(room // len(self._bounded), 1) if key in self._bounded else 0
+        return bounds
 
     def _is_delayed(self, now: Instant) -> bool:
         """Whether to wait for a sync first: while the leader held the request, it would not learn that the
@@ -343,9 +352,9 @@ class Fetcher:
                 del self._resting[key]
                 follower.fetch_again()
                 self._changed[key] = None
-        if self._waiting and self._room_us is not None and self._room_us <= now.mono_us:
-            self._changed |= self._waiting
-            self._waiting.clear()
+        if self._waiting and (self._room_us is None or self._room_us <= now.mono_us):
+            self._changed = self._waiting | self._changed  # they have waited longer than what was just told
+            self._waiting = {}
 
     def _name(
         self, key: FollowedKey, follower: Follower, topics: dict[Uuid, FetchTopic], bytes_max: int | None

@@ -218,12 +218,27 @@ def test_a_partition_waits_no_longer_once_it_is_not_throttled(reason: str) -> No
     assert fetching.sent.request.topics[0].partitions[0].partition_max_bytes == 100
 
 
-def test_partitions_that_are_throttled_together_share_the_room() -> None:
+def test_partitions_beyond_the_room_wait_until_the_leader_has_answered_others() -> None:
     fetching = Throttling()
     fetching.follow_other()
     fetching.outside.add(fetching.other.partition.topic_partition)
     assert fetching.ask(0) is None
+    assert fetching.ask(ROOM_US) == ([TOPIC_ID], [])
+    assert fetching.sent is not None
+    assert fetching.sent.request.topics[0].partitions[0].partition_max_bytes == RATE // 50
+    fetching.answer(ROOM_US, records=bytes(build_batch([(None, b"", (), NOW.wall_ms)], base_offset=3)))
+    fetching.ask(ROOM_US)
+    due_us = fetching.fetcher.deadline()
+    assert due_us is not None
+    assert fetching.ask(due_us - NOW.mono_us) == ([OTHER_ID], [TOPIC_ID])
+
+
+def test_partitions_that_are_throttled_together_share_the_room() -> None:
+    fetching = Throttling()
+    fetching.follow_other()
+    fetching.outside.add(fetching.other.partition.topic_partition)
+    fetching.throttle.change(None, 100_000_000, NOW)
     assert fetching.ask(ROOM_US) == ([TOPIC_ID, OTHER_ID], [])
     assert fetching.sent is not None
     bounds = [topic.partitions[0].partition_max_bytes for topic in fetching.sent.request.topics]
-    assert bounds == [RATE // 50 // 2] * 2
+    assert bounds == [100, 100]  # the limit of the fetcher is lower than a share

@@ -47,43 +47,48 @@ def alter(cluster: Cluster, kind: int, name: str, changes: dict[str, int | str |
 
 
 class Behind:
-    """A cluster with a replica that is `away` from the ISR and lacks all records but the first, which the
-    other two have; a leader's rate of 0 holds it there.
+    """A cluster with a node that is `away` from the ISRs and lacks all records but the first of each
+    partition, which the other two have; a leader's rate of 0 holds it there.
     """
 
-    def __init__(self, batches: int = 200) -> None:
-        self.cluster = cluster = replicated(replica_lag_time_max_ms="2000")
+    def __init__(self, batches: int = 200, partitions: int = 1) -> None:
+        self.cluster = cluster = replicated(partitions, replica_lag_time_max_ms="2000")
+        self.partitions = range(partitions)
         leader = cluster.leading()
         assert leader is not None
         self.leader = leader
         self.away = next(node for node in (1, 2, 3) if node != leader)
-        assert cluster.write(b"first") == 0
+        for partition in self.partitions:
+            assert cluster.write(b"first", partition=partition) == 0
         cluster.nodes[NodeId(self.away)].kill(is_power_cut=False)
-        cluster.run_until(lambda: self.away not in cluster.isr())
-        for _ in range(batches):
-            assert cluster.write(bytes(BATCH)) == 0
+        cluster.run_until(lambda: not any(map(self.is_in_sync, self.partitions)))
+        for number in range(batches):
+            assert cluster.write(bytes(BATCH), partition=number % partitions) == 0
         alter(cluster, TOPIC, "t", {LEADER_REPLICAS: "*"})
         alter(cluster, BROKER, "", {LEADER_RATE: 0})
         cluster.nodes[NodeId(self.away)].start()
         cluster.run_until(lambda: cluster.replica(self.away) is not None)
         cluster.run(1_000)
-        assert self.end == 1
+        assert self.end == partitions
+
+    def is_in_sync(self, partition: int) -> bool:
+        return self.away in self.cluster.isr(partition=partition)
 
     @property
     def end(self) -> int:
-        replica = self.cluster.replica(self.away)
-        assert replica is not None
-        return replica.log.log_end_offset
+        """The records that the node has."""
+        replicas = [self.cluster.replica(self.away, partition=partition) for partition in self.partitions]
+        return sum(replica.log.log_end_offset for replica in replicas if replica is not None)
 
     def rate(self, ms: int = 10_000) -> float:
-        """The bytes a second that the replica gets from now on."""
+        """The bytes a second that the node gets from now on."""
         before = self.end
         self.cluster.run(ms)
         return (self.end - before) * BATCH * 1_000 / ms
 
     def joins(self) -> None:
-        """The replica catches up at once."""
-        assert self.cluster.run_until(lambda: self.away in self.cluster.isr()) < 1_500
+        """The node catches up at once."""
+        assert self.cluster.run_until(lambda: all(map(self.is_in_sync, self.partitions))) < 1_500
 
 
 @pytest.fixture
@@ -118,9 +123,11 @@ def test_a_leader_sends_throttled_replicas_its_rate_and_delays_nobody_in_sync(
     behind.joins()
 
 
-def test_a_follower_asks_for_its_rate() -> None:
-    behind = Behind()
-    alter(behind.cluster, TOPIC, "t", {FOLLOWER_REPLICAS: f"0:{behind.away}"})
+@pytest.mark.parametrize("partitions", [1, 20])
+def test_a_follower_asks_for_its_rate(partitions: int) -> None:
+    behind = Behind(partitions=partitions)
+    listed = ",".join(f"{partition}:{behind.away}" for partition in behind.partitions)
+    alter(behind.cluster, TOPIC, "t", {FOLLOWER_REPLICAS: listed})
     alter(behind.cluster, BROKER, "", {FOLLOWER_RATE: RATE})
     alter(behind.cluster, BROKER, "", {LEADER_RATE: None})
     assert behind.rate() == pytest.approx(RATE, rel=0.1)
