@@ -60,14 +60,16 @@ class TokenBucket:
             return None
         return Micros(self._as_of_us - (self._level - self._quantum) // self.bytes_per_second)
 
-    def refill(self, now: Instant) -> None:
-        """Add what the time since the last call allows."""
+    def refill(self, now: Instant) -> bool:
+        """Add what the time since the last call allows; returns whether the bucket is used again."""
         passed_us = now.mono_us - self._as_of_us
         if passed_us > 0:
             self._as_of_us = now.mono_us
             self._level = min(self._level + passed_us * self.bytes_per_second, self._level_max)
-            if self._level >= self._quantum and self.bytes_per_second:
-                self.is_empty = False
+        was_empty = self.is_empty
+        if was_empty and self._level >= self._quantum and self.bytes_per_second:
+            self.is_empty = False
+        return was_empty and not self.is_empty
 
     def take(self, size: int, *, is_in_sync: bool = False) -> None:
         """`size` bytes have passed. Those of replicas in sync, which do not wait, leave a bounded debt: as
@@ -143,25 +145,14 @@ class Throttle:
         )
 
     def refill(self, now: Instant) -> None:
-        """Let the time pass."""
+        """Let the time pass; those that wait are told if there is room again."""
         self.now = now
-        if self._listed is not None:
-            self._listed.refill(now)
-        if self._outside is not None:
-            self._outside.refill(now)
-
-    def tick(self, now: Instant) -> None:
-        """Tell those that wait if there is room again."""
-        due_us = self.deadline_us
-        if due_us is not None and due_us <= now.mono_us:
-            self.refill(now)
-            self.tell()
-
-    def tell(self) -> None:
-        """Have everything that waits looked at again."""
-        waiting, self.waiting = self.waiting, {}
-        for one in waiting:
-            one.look_again()
+        has_room = self._listed is not None and self._listed.refill(now)
+        has_room = (self._outside is not None and self._outside.refill(now)) or has_room
+        if has_room and self.waiting:
+            waiting, self.waiting = self.waiting, {}
+            for one in waiting:
+                one.look_again()
 
     def room(self, partition: TopicPartition) -> int | None:
         """The bytes that a replica outside the ISR may get now; 0 while it must wait, None if no rate applies

@@ -119,8 +119,25 @@ def test_those_that_wait_are_told_once_there_is_room() -> None:
 
     one, session = throttle(outside=RATE), Session()
     one.waiting[session] = None
-    one.tick(after(19_999))
+    one.refill(after(19_999))
     assert session.looks == 0
-    one.tick(after(20_000))
-    one.tick(after(40_000))
+    one.refill(after(20_000))
+    one.refill(after(40_000))
     assert (session.looks, one.waiting) == (1, {})
+
+
+def test_those_that_wait_for_one_rate_are_told_again_once_the_other_has_room() -> None:
+    one, looks = throttle(listed=RATE // 10, outside=RATE), list[int | None]()
+
+    class Session:
+        def look_again(self) -> None:
+            looks.append(one.room(LISTED))
+            if not looks[-1]:
+                one.waiting[self] = None
+
+    one.refill(after(20_000))
+    one.passed(LISTED, 10_000, is_outside=True)  # a tenth of a second of the one, a hundredth of the other
+    one.waiting[Session()] = None
+    for us in range(20_000, 200_000, 1_000):
+        one.refill(after(us))
+    assert looks == [RATE // 10 // 50]

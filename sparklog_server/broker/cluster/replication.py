@@ -186,7 +186,7 @@ class Replication:
         if self._alter_again_us is not None and self._alter_again_us <= now.mono_us:
             self._alter_again_us = None
         if self._context.throttles is not None:
-            self._context.throttles.leader.tick(now)
+            self._context.throttles.leader.refill(now)
         self._is_due = True
 
     def _schedule(self) -> None:

@@ -199,7 +199,8 @@ class _ParkedReplicaFetch:
     def woken(self, now: Instant) -> FetchResponse | None:
         if self._answer is None and (throttle := self._session.throttle) is not None:
             throttle.refill(now)
-            if not self._has_news():  # another follower was sent what there was room for
+            # Another follower may have been sent what there was room for; or this request was told twice.
+            if self._session.parked is not self or not self._has_news():
                 return None
         return self._answer or self._response()
 
