@@ -6,9 +6,6 @@ directory joins it: from the start of its process until it is a voter, by
 `drain`: a node of three leads 1 000 partitions and is drained beside a producer.
 `rolling`: `sparklog cluster restart --rolling` of three nodes beside a producer of 20 MB/s.
 `plan`: `partitions balance` plans 20 000 partitions on 10 nodes.
-`unthrottled`, `throttled`: the partitions of three brokers get a replica on a new one, whose records are not
-in the page cache, beside a producer of 20 MB/s with acks=all: MB/s, or the rate that a throttle of 30 MB/s
-keeps, and what the producer notices.
 """
 
 import argparse
@@ -17,7 +14,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -25,29 +22,21 @@ from tempfile import TemporaryDirectory
 import confluent_kafka
 
 import sparklog
-from benchmarks import catch_up, harness, rdkafka
+from benchmarks import harness
 from benchmarks.trio import wait_until
 from sparklog import Admin
-from sparklog.client.admin.configs import ConfigChange, ConfigResource
 from sparklog.client.admin.quotas import QuotaEntity
 from sparklog.errors import BrokerError, ErrorCode
 from sparklog.model import NodeId, TopicPartition
 from sparklog_server.operations.balance import BalancedNode, PlacedPartition, planned
 
 RUNS = 5
-BYTES = 1_000_000_000
 RECORDS = 100_000
 _PER_REQUEST = 2_000
 _LEADERSHIPS, _PER_TOPIC = 1_000, 100
 _NODES, _PARTITIONS = 10, 20_000
 _ROLLED, _RATE, _TICK_S = 6, 20_000_000, 0.005
 _CLUSTER_ID = "Vz8jG3mXQhWj4kq0Zk2v3A"
-_BROKERS, _NEW = (2, 3, 4), 5
-_MOVED, _VALUE_BYTES = 6, 1_024
-_THROTTLE = "sparklog.reassignment.throttled.rate"
-_RATE = 30_000_000
-_SETTLED_S = 2.0
-"""The rate is measured from then on: before the throttle is set, a moment after the moves, nothing binds."""
 
 
 class Growing:
@@ -344,89 +333,11 @@ def plan(figures: harness.Figures, repeats: int) -> None:
     figures.add("memory of the process", "MB", "plan", rss_mb, bound="<= 300")
 
 
-def unthrottled(figures: harness.Figures, repeats: int) -> None:
-    """Replicas move to a new broker as fast as they can."""
-    for _ in range(repeats):
-        _move(figures, "unthrottled", None, p99_bound="<= 3")
-
-
-def throttled(figures: harness.Figures, repeats: int) -> None:
-    """Replicas move to a new broker within a throttle."""
-    for _ in range(repeats):
-        _move(figures, f"throttle of {_RATE // 1_000_000} MB/s", _RATE, p99_bound="<= 1.5")
-
-
-def _move(figures: harness.Figures, name: str, rate: int | None, *, p99_bound: str) -> None:
-    """Three brokers and a new one, beside a controller of its own."""
-    partitions = [TopicPartition("moved", index) for index in range(_MOVED)]
-    with (
-        TemporaryDirectory(prefix="sparklog-bench-", ignore_cleanup_errors=True) as root,
-        ExitStack() as stack,
-    ):
-        growing = Growing(Path(root))
-        stack.enter_context(growing.node(1, "--standalone", {}))
-        admin = stack.enter_context(Admin(bootstrap_servers=growing.bootstrap_servers))
-        for number in (*_BROKERS, _NEW):
-            broker = {
-                "process.roles": "broker",
-                "listeners": f"PLAINTEXT://127.0.0.1:{harness.free_port()}",
-                "min.insync.replicas": "2",
-            }
-            stack.enter_context(growing.node(number, "--no-initial-controllers", broker))
-        wait_until(lambda: len(admin.describe_cluster().brokers) == len(_BROKERS) + 2)
-        rings = [[_BROKERS[(index + step) % 3] for step in range(3)] for index in range(_MOVED)]
-        admin.create_topics(
-            [
-                sparklog.NewTopic("moved", assignment=rings),
-                sparklog.NewTopic(catch_up.TOPIC, assignment=[list(_BROKERS)]),
-            ]
-        )
-        rdkafka.produce(
-            growing, "moved", count=BYTES // _VALUE_BYTES, size=_VALUE_BYTES, settings=("acks=all",)
-        )
-        for number in _BROKERS:
-            for partition in partitions:
-                directory = growing.root / f"node-{number}" / f"{partition.topic}-{partition.partition}"
-                catch_up.make_cold(directory)
-        with catch_up.Paced(growing.bootstrap_servers) as paced:
-            time.sleep(catch_up.BEFORE_S)
-            began_s = time.perf_counter()
-            admin.alter_reassignments(
-                {at: [*ring[:2], _NEW] for at, ring in zip(partitions, rings, strict=True)}
-            )
-            if rate is not None:
-                admin.alter_configs({ConfigResource("broker", ""): [ConfigChange(_THROTTLE, str(rate))]})
-                time.sleep(_SETTLED_S)
-            since_s, before = time.perf_counter(), _size(admin, partitions)
-            wait_until(lambda: _size(admin, partitions) >= BYTES * 0.9, patience_s=600, every_s=0.1)
-            moved = (_size(admin, partitions) - before) / (time.perf_counter() - since_s)
-            wait_until(lambda: not admin.list_reassignments(), patience_s=600, every_s=0.1)
-            ended_s = time.perf_counter()
-        if rate is not None:
-            figures.add(
-                f"{name}: the rate differs by", "%", "sparklog", abs(moved / rate - 1) * 100, bound="<= 10"
-            )
-        figures.add(f"{name}: records moved", "MB/s", "sparklog", moved / 1e6)
-        before_ms = paced.p99_ms(began_s - catch_up.BEFORE_S / 2, began_s)
-        beside_ms = paced.p99_ms(began_s, ended_s)
-        figures.add(f"{name}: producer of 20 MB/s before: p99", "ms", "sparklog", before_ms)
-        figures.add(f"{name}: producer of 20 MB/s beside it: p99", "ms", "sparklog", beside_ms)
-        figures.add(f"{name}: p99 beside it / before", "", "sparklog", beside_ms / before_ms, bound=p99_bound)
-
-
-def _size(admin: Admin, partitions: list[TopicPartition]) -> int:
-    """The bytes of these partitions on the new broker."""
-    directories = admin.describe_log_dirs([_NEW], partitions=partitions)[NodeId(_NEW)]
-    return sum(one.size_bytes for directory in directories for one in directory.replicas.values())
-
-
 ROWS: Mapping[str, Callable[[harness.Figures, int], None]] = {
     "voters": voters,
     "drain": drain,
     "rolling": rolling,
     "plan": plan,
-    "unthrottled": unthrottled,
-    "throttled": throttled,
 }
 
 

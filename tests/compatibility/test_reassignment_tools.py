@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -157,35 +156,6 @@ def test_a_move_to_a_node_that_is_down_waits_and_can_be_cancelled(
     assert "None of the specified partition moves are active." in kafka_tool(
         REASSIGN, *tool, *file, "--cancel", "--preserve-throttles"
     )
-
-
-def test_the_throttle_of_the_tool_holds_until_it_verifies_the_move(
-    cluster: EmbeddedBroker, tmp_path: Path
-) -> None:
-    servers = create(cluster, "throttled", [1, 2])
-    tool = ("--bootstrap-server", servers)
-    file = ("--reassignment-json-file", planned(tmp_path / "plan.json", "throttled", [1, 3]))
-    with (
-        Admin(bootstrap_servers=servers) as admin,
-        sparklog.Producer(bootstrap_servers=servers, acks="all") as producer,
-    ):
-        for _ in range(200):
-            producer.send("throttled", value=bytes(50_000), partition=0)
-        producer.flush()
-        began_s = time.perf_counter()
-        output = kafka_tool(REASSIGN, *tool, *file, "--execute", "--throttle", "1000000")
-        assert "The inter-broker throttle limit was set to 1000000 B/s" in output
-        assert "Reassignment of partition throttled-0 is still in progress." in kafka_tool(
-            REASSIGN, *tool, *file, "--verify"
-        )
-        kafka_tool(REASSIGN, *tool, *file, "--execute", "--additional", "--throttle", "3000000")
-        wait_until(lambda: is_moved(admin, "throttled", [1, 3]))
-        assert time.perf_counter() - began_s > 10_000_000 / 3_000_000 - 1
-        output = kafka_tool(REASSIGN, *tool, *file, "--verify")
-        assert "Clearing topic-level throttles on topic throttled" in output
-        entries = admin.describe_configs(["throttled"], brokers=[1])
-        assert "leader.replication.throttled.rate" not in entries["1"]
-        assert entries["throttled"]["leader.replication.throttled.replicas"].value == ""
 
 
 def test_kafka_plans_moves_and_finds_the_replicas_equal(cluster: EmbeddedBroker, tmp_path: Path) -> None:
