@@ -6,6 +6,8 @@ directory joins it: from the start of its process until it is a voter, by
 `drain`: a node of three leads 1 000 partitions and is drained beside a producer.
 `rolling`: `sparklog cluster restart --rolling` of three nodes beside a producer of 20 MB/s.
 `plan`: `partitions balance` plans 20 000 partitions on 10 nodes.
+`move`, `throttled`: replicas with cold data move to a node that has none of the topic, beside a producer of
+20 MB/s; also on a real Kafka with `--against kafka`.
 """
 
 import argparse
@@ -15,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -22,9 +25,10 @@ from tempfile import TemporaryDirectory
 import confluent_kafka
 
 import sparklog
-from benchmarks import harness
+from benchmarks import catch_up, harness, rdkafka, trio
 from benchmarks.trio import wait_until
 from sparklog import Admin
+from sparklog.client.admin.configs import ConfigChange, ConfigResource
 from sparklog.client.admin.quotas import QuotaEntity
 from sparklog.errors import BrokerError, ErrorCode
 from sparklog.model import NodeId, TopicPartition
@@ -33,6 +37,7 @@ from sparklog_server.operations.balance import BalancedNode, PlacedPartition, pl
 RUNS = 5
 RECORDS = 100_000
 _PER_REQUEST = 2_000
+_MOVED, _MOVED_PARTITIONS = "moved", 4
 _LEADERSHIPS, _PER_TOPIC = 1_000, 100
 _NODES, _PARTITIONS = 10, 20_000
 _ROLLED, _RATE, _TICK_S = 6, 20_000_000, 0.005
@@ -333,6 +338,70 @@ def plan(figures: harness.Figures, repeats: int) -> None:
     figures.add("memory of the process", "MB", "plan", rss_mb, bound="<= 300")
 
 
+def move(figures: harness.Figures, options: argparse.Namespace, throttle: int | None) -> None:
+    """Replicas move to a node that has none of the topic, beside a producer of 20 MB/s to another topic."""
+    for start in trio.starts(options):
+        with start() as cluster, Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+            cluster.create(catch_up.TOPIC, [trio.ordered(1)])
+            cluster.create(_MOVED, [[1, 2]] * _MOVED_PARTITIONS)
+            left, size = int(options.gigabytes * 1e9 / 1_024), 0
+            while left > 0:
+                count = min(left, catch_up.RECORDS_AT_ONCE)
+                filled = rdkafka.produce(cluster, _MOVED, count=count, size=1_024, settings=("acks=all",))
+                size, left = size + filled["bytes"], left - count
+            for index in range(_MOVED_PARTITIONS):
+                catch_up.make_cold(cluster.nodes[1].directory / "data" / f"{_MOVED}-{index}")
+            moved = [TopicPartition(_MOVED, index) for index in range(_MOVED_PARTITIONS)]
+            with catch_up.Paced(cluster.bootstrap_servers) as paced:
+                time.sleep(catch_up.BEFORE_S)
+                began_s = time.perf_counter()
+                admin.alter_partition_reassignments({at: [1, 3] for at in moved})
+                if throttle is not None:
+                    set_throttle(admin, cluster.name, throttle)
+                trio.wait_until(
+                    partial(is_moved, admin, moved),
+                    patience_s=900,
+                    every_s=0.2,
+                )
+                ended_s = time.perf_counter()
+            what = "" if throttle is None else f", throttle {throttle // 10**6} MB/s"
+            bound = "" if throttle is None else f"<= {1.1 * throttle / 1e6:.0f}"
+            rate = size / 1e6 / (ended_s - began_s)
+            figures.add(f"moved{what}", "MB/s", cluster.name, rate, bound=bound)
+            before_ms = paced.p99_ms(began_s - catch_up.BEFORE_S / 2, began_s)
+            figures.add(f"producer of 20 MB/s before{what}: p99", "ms", cluster.name, before_ms)
+            beside_ms = paced.p99_ms(began_s, ended_s)
+            figures.add(
+                f"p99 beside / before{what}",
+                "",
+                cluster.name,
+                beside_ms / before_ms,
+                bound="<= 3" if throttle is None else "<= 1.5",
+            )
+
+
+def is_moved(admin: Admin, moved: Sequence[TopicPartition]) -> bool:
+    """Whether no reassignment is left."""
+    return not admin.list_partition_reassignments(moved)
+
+
+def set_throttle(admin: Admin, name: str, rate: int) -> None:
+    """Bound the bytes a second of what moves: by our key, or by Kafka's on both sides."""
+    if name != "kafka":
+        key = "sparklog.reassignment.throttled.rate"
+        admin.alter_configs({ConfigResource("broker", ""): [ConfigChange(key, str(rate))]})
+        return
+    sides = ("leader", "follower")
+    nodes = {
+        ConfigResource("broker", str(node)): [
+            ConfigChange(f"{side}.replication.throttled.rate", str(rate)) for side in sides
+        ]
+        for node in range(1, trio.COUNT + 1)
+    }
+    replicas = [ConfigChange(f"{side}.replication.throttled.replicas", "*") for side in sides]
+    admin.alter_configs({**nodes, ConfigResource("topic", _MOVED): replicas})
+
+
 ROWS: Mapping[str, Callable[[harness.Figures, int], None]] = {
     "voters": voters,
     "drain": drain,
@@ -341,15 +410,24 @@ ROWS: Mapping[str, Callable[[harness.Figures, int], None]] = {
 }
 
 
+MOVES: Mapping[str, int | None] = {"move": None, "throttled": 30_000_000}
+"""The throttle of each row that moves data, in bytes a second."""
+
+
 def _more(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--row", choices=list(ROWS), action="append", help="measure these rows only")
+    parser.add_argument("--row", choices=[*ROWS, *MOVES], action="append", help="measure these rows only")
+    parser.add_argument("--gigabytes", type=float, default=5.0, metavar="GB", help="to move (default 5)")
 
 
 def main() -> None:
-    options = harness.options(__doc__, repeats=RUNS, more=_more)
+    options = harness.options(__doc__, against=True, repeats=RUNS, more=_more)
     figures = harness.Figures("moving")
-    for name in options.row or ROWS:
-        ROWS[name](figures, options.repeats)
+    for name in options.row or (*ROWS, *MOVES):
+        if name in MOVES:
+            for _ in range(options.repeats):
+                move(figures, options, MOVES[name])
+        else:
+            ROWS[name](figures, options.repeats)
     figures.report(options)
 
 
