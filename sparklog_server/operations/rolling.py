@@ -214,7 +214,8 @@ class RollingRestart:
             yield from self._wait(node, self._cluster_waits, began_s, waiting)
             led = [at for at, one in self._facts.partitions.items() if one.leader == node]
             before = self._restarting.processes()[node]
-            yield Step(node, f"stops (pid {before.pid}): {len(led)} leaderships move away first")
+            leaderships = "1 leadership" if len(led) == 1 else f"{len(led)} leaderships"
+            yield Step(node, f"hands over {leaderships} and stops (pid {before.pid})")
             self._restarting.restart(node)
             yield from self._wait(node, partial(self._process_waits, node, before), began_s, waiting)
             self._facts = yield from self._look(node, began_s, waiting)
@@ -228,9 +229,9 @@ class RollingRestart:
                 self._facts = yield from self._look(node, began_s, waiting)
             yield Step(
                 node,
-                f"in service (pid {self._restarting.processes()[node].pid}) after "
+                f"is in service (pid {self._restarting.processes()[node].pid}) after "
                 f"{self._clock() - began_s:.1f} s: every replica is in sync, {len(led) - len(away)} of "
-                f"{len(led)} leaderships are back",
+                f"{leaderships} back",
             )
 
     def _wait(

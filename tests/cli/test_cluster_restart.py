@@ -89,10 +89,10 @@ def test_each_node_restarts_once_the_controller_last_and_no_record_fails(cluster
         count = len(acknowledged)
         wait_until(lambda: len(acknowledged) > count + 100)
     assert done.returncode == 0, done.stderr
-    assert re.findall(r"^node (\d) stops \(pid (\d+)\)", done.stdout, re.MULTILINE) == [
-        (str(node), str(before[node - 1])) for node in [*sorted({1, 2, 3} - {controller}), controller]
-    ]
-    assert len(re.findall(r"^node \d in service ", done.stdout, re.MULTILINE)) == 3
+    assert re.findall(
+        r"^node (\d) hands over \d leaderships? and stops \(pid (\d+)\)$", done.stdout, re.MULTILINE
+    ) == [(str(node), str(before[node - 1])) for node in [*sorted({1, 2, 3} - {controller}), controller]]
+    assert len(re.findall(r"^node \d is in service ", done.stdout, re.MULTILINE)) == 3
     assert done.stdout.splitlines()[-1] == "restarted 3 nodes"
     assert set(before).isdisjoint(pids(cluster))
     values = stored_by(cluster.bootstrap_servers, "t", PARTITIONS)
