@@ -242,7 +242,7 @@ class RollingRestart:
             if self._clock() - began_s > self._timeout_s:
                 others = f"; not restarted: {', '.join(map(str, rest))}" if rest else ""
                 raise RestartStopped(
-                    f"node {node} is not back after {self._timeout_s:.0f} s: {reason}{others}"
+                    f"gave up on node {node} after {self._timeout_s:.0f} s: {reason}{others}"
                 )
             yield Step(node, reason, is_wait=True)
             self._sleep(LOOK_EVERY_S)

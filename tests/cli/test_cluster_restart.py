@@ -118,7 +118,7 @@ def test_a_cluster_that_is_not_whole_is_restarted_by_force_alone(cluster: Embedd
             assert pids(cluster) == before
             stuck = restart(cluster, "--rolling", "--force", "--timeout", "1")
             assert stuck.returncode == 1
-            assert re.search(r"node \d is not back after 1 s: .+; not restarted: ", stuck.stderr)
+            assert re.search(r"gave up on node \d after 1 s: .+; not restarted: ", stuck.stderr)
         finally:
             os.kill(before[node - 1], signal.SIGCONT)
         wait_until(
