@@ -156,9 +156,9 @@ def start(
         )
     except REFUSALS as error:
         if log_prefix:
-            from sparklog_server.daemon.parent import refused_line  # the supervisor writes it to the log
+            from sparklog_server.daemon.parent import print_refusal
 
-            print(refused_line(refusal_text(error)), flush=True)
+            print_refusal(refusal_text(error))
             return 1
         raise click.ClickException(refusal_text(error)) from error
     finally:

@@ -16,9 +16,9 @@ REFUSED: Final = "refused "
 """Begins what a node that cannot start prints to its supervisor in place of its ready line."""
 
 
-def refused_line(reason: str) -> str:
-    """The line of a node that cannot start, with the reason and the remedy."""
-    return REFUSED + " ".join(reason.split("\n"))
+def print_refusal(reason: str) -> None:
+    """Tell the supervisor that this node cannot start, with the reason and the remedy; it logs them."""
+    print(REFUSED + " ".join(reason.split("\n")), flush=True)
 
 
 class Parent:

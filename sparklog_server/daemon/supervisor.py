@@ -36,7 +36,7 @@ from typing import Final, NoReturn
 from sparklog.errors import SparklogError
 from sparklog_server.config.load import Loaded
 from sparklog_server.daemon.logs import TraceLog
-from sparklog_server.daemon.parent import REFUSED, Parent, refused_line
+from sparklog_server.daemon.parent import REFUSED, Parent, print_refusal
 from sparklog_server.daemon.reactor import Reactor
 from sparklog_server.daemon.supervisor_socket import (
     NodeProcess,
@@ -189,7 +189,7 @@ class Supervisor:
                 os.close(descriptor)
             code = self._run(child.loaded, TraceLog(sys.stderr, _prefix(child)), self._pid)
         except NodeRefused as refused:
-            print(refused_line(str(refused)))
+            print_refusal(str(refused))
         except Exception:
             import traceback
 
