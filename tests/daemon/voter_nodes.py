@@ -67,19 +67,21 @@ class VoterNodes:
         way = "--standalone" if is_standalone else "--no-initial-controllers"
         assert main(["format", "--cluster-id", CLUSTER_ID, way, *self.words(node)]) == 0
 
-    def start(self, node: int) -> None:
-        """Start a node, and wait until it serves clients."""
+    def start(self, *nodes: int) -> None:
+        """Start nodes at once, and wait until each of them serves clients."""
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-        with (self.root / f"node-{node}.log").open("ab") as output:
-            self._processes[node] = subprocess.Popen(
-                [sys.executable, "-c", _PROGRAM, "start", *self.words(node)],
-                stdout=subprocess.PIPE,
-                stderr=output,
-                env=environment,
-            )
-        stdout = self._processes[node].stdout
-        assert stdout is not None
-        assert stdout.readline().startswith(b"ready"), (self.root / f"node-{node}.log").read_text()
+        for node in nodes:
+            with (self.root / f"node-{node}.log").open("ab") as output:
+                self._processes[node] = subprocess.Popen(
+                    [sys.executable, "-c", _PROGRAM, "start", *self.words(node)],
+                    stdout=subprocess.PIPE,
+                    stderr=output,
+                    env=environment,
+                )
+        for node in nodes:
+            stdout = self._processes[node].stdout
+            assert stdout is not None
+            assert stdout.readline().startswith(b"ready"), (self.root / f"node-{node}.log").read_text()
 
     def stop(self, node: int, *, is_killed: bool = False) -> None:
         """Stop a node cleanly, or kill it."""

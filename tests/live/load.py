@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from tests.live.history import At, History, Told
 
@@ -73,9 +73,9 @@ def stored(servers: str, topics: Sequence[str] = TOPICS) -> dict[At, dict[int, s
     for at in (At(topic, number) for topic in topics for number in range(PARTITIONS)):
         values = found[at] = {}
         place = TopicPartition(at.topic, at.partition, 0)
-        _, end = consumer.get_watermark_offsets(place, timeout=PATIENCE_S)
-        consumer.assign([place])
         until_s = time.monotonic() + PATIENCE_S
+        end = _end(consumer, place, until_s)
+        consumer.assign([place])
         while end and consumer.position([place])[0].offset < end:
             if time.monotonic() > until_s:
                 raise RuntimeError(f"{at} cannot be read to its end {end}")
@@ -85,6 +85,17 @@ def stored(servers: str, topics: Sequence[str] = TOPICS) -> dict[At, dict[int, s
                     values[one.offset] = one.value
     consumer.close()
     return found
+
+
+def _end(consumer: Consumer, place: TopicPartition, until_s: float) -> int:
+    """The end offset; librdkafka raises if a leader gives its leadership back to the preferred one just now."""
+    while True:
+        try:
+            return consumer.get_watermark_offsets(place, timeout=PATIENCE_S)[1]
+        except KafkaException:
+            if time.monotonic() > until_s:
+                raise
+            time.sleep(0.1)
 
 
 def told(message: Message) -> Told:

@@ -135,20 +135,22 @@ def _take(operated: Operated, step: Callable[[Operated], str]) -> None:
 
 @contextmanager
 def _kills(operated: Operated, draw: random.Random, failures: list[str]) -> Iterator[None]:
-    """Kill one node at a time, and start it again, until the end of the block."""
+    """Kill one node or two at a time, and start them again, until the end of the block."""
     is_over = threading.Event()
 
     def kill() -> None:
         while not is_over.wait(draw.uniform(*KILLED_APART_S)):
             with operated.away:
-                role, node = operations.victim(operated, draw)
-                operated.nodes.stop(node, is_killed=True)
+                role, killed = operations.victims(operated, draw)
+                for node in sorted(killed):
+                    operated.nodes.stop(node, is_killed=True)
                 down_s = draw.uniform(*DOWN_S)
                 time.sleep(down_s)
                 began_s = time.monotonic()
-                operated.nodes.start(node)
+                operated.nodes.start(*sorted(killed))
                 started_s = time.monotonic() - began_s
-            print(f"killed={role} node={node} down_s={down_s:.1f} start_s={started_s:.1f}", flush=True)
+            nodes = ",".join(map(str, sorted(killed)))
+            print(f"killed={role} nodes={nodes} down_s={down_s:.1f} start_s={started_s:.1f}", flush=True)
 
     def guarded() -> None:
         try:

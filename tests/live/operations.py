@@ -217,17 +217,16 @@ def restart_each(operated: Operated) -> str:
 STEPS: Final = (shuffle, drain, shuffle, decommission, shuffle, replace_disk, shuffle, restart_each, balance)
 
 
-def victim(operated: Operated, draw: random.Random) -> tuple[str, int]:
-    """A node to kill: the active controller, the source or the target of a move, or any."""
-    role = draw.choice(["controller", "source", "target"])
+def victims(operated: Operated, draw: random.Random) -> tuple[str, set[int]]:
+    """The nodes to kill: the active controller, the source or the target of a move or both, or any node."""
+    role = draw.choice(["controller", "source", "target", "both"])
     with suppress(SparklogError, ItemsFailed), operated.admin() as admin:
         if role == "controller":
-            return role, admin.describe_quorum().leader
+            return role, {admin.describe_quorum().leader}
         moving = admin.list_partition_reassignments()
         for at in draw.sample(sorted(moving), len(moving)):
-            if role == "target" and moving[at].adding:
-                return role, draw.choice(moving[at].adding)
             leader = admin.describe_topics([at.topic])[at.topic].partitions[at.partition].leader
-            if role == "source" and leader >= 0:
-                return role, leader
-    return "any", draw.choice(operated.nodes.started)
+            if leader >= 0 and moving[at].adding:
+                target = draw.choice(moving[at].adding)
+                return role, {"source": {leader}, "target": {target}, "both": {leader, target}}[role]
+    return "any", {draw.choice(operated.nodes.started)}
