@@ -88,7 +88,7 @@ def stored(servers: str, topics: Sequence[str] = TOPICS) -> dict[At, dict[int, s
 
 
 def _end(consumer: Consumer, place: TopicPartition, until_s: float) -> int:
-    """The end offset; librdkafka raises if a leader gives its leadership back to the preferred one just now."""
+    """The end offset; librdkafka raises an error if the leader changes just then."""
     while True:
         try:
             return consumer.get_watermark_offsets(place, timeout=PATIENCE_S)[1]
