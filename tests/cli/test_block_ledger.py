@@ -52,6 +52,10 @@ NOT_EXECUTED: Final = {
         "docs/fault-tests.md",
         "Fault tests",
     ): "it needs a minute and namespaces; tests/live runs shorter attacks",
+    (
+        "docs/fault-tests.md",
+        "Moves",
+    ): "it takes minutes; tests/live/test_moving.py runs it in `make test-long`",
     ("docs/index.md", "sparklog"): "tests/packaging installs the tree in an environment of its own",
     ("docs/install.md", "On this machine"): "tests/packaging installs the tree in an environment of its own",
     ("docs/install.md", "On other machines"): "tests/packaging builds a wheel and installs it",

@@ -41,6 +41,7 @@ PROBE: Final = "probe"
 TRANSACTIONS: Final = "transactions"
 CLIENT: Final = "client"
 REPLICAS: Final = "replicas"
+CATCHING_UP: Final = "catching-up"
 OFFSETS: Final = "offsets"
 AUDIT: Final = "audit"
 

@@ -6,6 +6,9 @@ the ISR for those that it leads.
                   │                      └── truncated by a job ◄── diverging epoch
                   └─► proposed ISRs ─► AlterPartition, one at a time ─► committed, or refused
 
+A leader has two fetchers at most: what is outside the ISR catches up on a link of its own, since a response
+with old records may wait for the leader's disk, and producers must not wait for that.
+
 A node that is alone has none of this.
 """
 
@@ -33,7 +36,7 @@ from sparklog.wire.messages.list_offsets import (
 )
 from sparklog.wire.schema import Message
 from sparklog_server.broker.cluster.broker_lifecycle import BrokerEpoch
-from sparklog_server.broker.cluster.links import OFFSETS, REPLICAS, Address, Links
+from sparklog_server.broker.cluster.links import CATCHING_UP, OFFSETS, REPLICAS, Address, Links
 from sparklog_server.broker.dynamic_config import (
     UNTHROTTLED,
     DynamicBrokerConfig,
@@ -45,7 +48,7 @@ from sparklog_server.config.replica_settings import RESPONSE_BYTES_MAX
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.metadata.image import MetadataDelta, MetadataImage
 from sparklog_server.replica.fetcher import Fetcher, FetchLimits, SentFetch
-from sparklog_server.replica.follower import FollowedKey, Follower
+from sparklog_server.replica.follower import FollowedKey, Follower, Phase
 from sparklog_server.replica.isr import IsrState
 from sparklog_server.replica.leader import Following, LeaderReplica
 from sparklog_server.replica.partition import Partition, check_in_sync, isr_committed, isr_refused
@@ -74,6 +77,8 @@ _AWAITS_METADATA: Final = (
     ErrorCode.INVALID_REQUEST,
     ErrorCode.NEW_LEADER_ELECTED,
 )
+Lane = tuple[NodeId, bool]
+"""A leader, and whether the partitions are outside the ISR."""
 Proposed = dict[tuple[Uuid, int], tuple[Partition, LeaderReplica, IsrState]]
 
 
@@ -113,8 +118,8 @@ class Replication:
         self._noted = context.partitions.noted
         self._truncations = context.partitions.truncations
         self._trace = trace
-        self._fetchers: dict[NodeId, Fetcher] = {}
-        self._placed: dict[FollowedKey, tuple[NodeId, Follower]] = {}
+        self._fetchers: dict[Lane, Fetcher] = {}
+        self._placed: dict[FollowedKey, tuple[Lane, Follower]] = {}
         self._addresses: dict[NodeId, Address] = {}  # of leaders, while no broker changes
         self._asked: dict[NodeId, Address] = {}
         self._is_altering = False
@@ -171,8 +176,8 @@ class Replication:
                     found[0].read(found[1], now)
         if noted.proposals and not self._is_altering and self._alter_again_us is None:
             self._alter(now)
-        for fetcher in self._fetchers.values():
-            self._fetch(fetcher, now)
+        for lane, fetcher in self._fetchers.items():
+            self._fetch(lane, fetcher, now)
         if self._check_us is None:
             self._check_us = Micros(now.mono_us + self._checks_us)
         self._schedule()
@@ -215,10 +220,10 @@ class Replication:
             one.eligibility_changed(now)
         for node in delta.brokers_changed:
             self._context.suspects.pop(node, None)
-            fetcher = self._fetchers.get(node)
-            if fetcher is not None:
-                fetcher.retry_now()
-                self._is_due = True
+            for lane in ((node, False), (node, True)):
+                if (fetcher := self._fetchers.get(lane)) is not None:
+                    fetcher.retry_now()
+                    self._is_due = True
 
     # -- throttles
 
@@ -285,21 +290,24 @@ class Replication:
         known = self._placed.get(key)
         if isinstance(role, Following) and self._partitions.find(name.topic, name.partition) is partition:
             leader, leader_epoch = role
+            lane = leader, self._is_outside(name)
+            follower = Follower(partition, topic_id, leader_epoch)
             if (
                 known is not None
-                and known[0] == leader
+                and known[0][0] == leader
                 and known[1].leader_epoch == leader_epoch
                 and known[1].partition is partition
             ):
-                if self._context.throttles is not None:
-                    self._fetchers[leader].changed(key)  # in the ISR now, it waits no longer
-                return
+                if known[0] == lane:
+                    return
+                follower = known[1]
+                if follower.phase is Phase.RESTING:
+                    follower.fetch_again()
             self._leave(key)
-            follower = Follower(partition, topic_id, leader_epoch)
-            self._placed[key] = leader, follower
-            fetcher = self._fetchers.get(leader)
+            self._placed[key] = lane, follower
+            fetcher = self._fetchers.get(lane)
             if fetcher is None:
-                fetcher = self._fetchers[leader] = Fetcher(
+                fetcher = self._fetchers[lane] = Fetcher(
                     NodeId(self._context.settings.node_id), leader, self._limits, self, self._trace
                 )
                 self._throttle_fetcher(fetcher)
@@ -327,7 +335,7 @@ class Replication:
 
     # -- fetches
 
-    def _fetch(self, fetcher: Fetcher, now: Instant) -> None:
+    def _fetch(self, lane: Lane, fetcher: Fetcher, now: Instant) -> None:
         """Send the next fetch of a fetcher, if there is one."""
         context = self._context
         if context.broker_epoch.value < 0:
@@ -341,7 +349,7 @@ class Replication:
             return
         context.links.ask(
             address,
-            REPLICAS,
+            CATCHING_UP if lane[1] else REPLICAS,
             sent.request,
             partial(self._fetched, fetcher, sent),
             now,
@@ -356,6 +364,7 @@ class Replication:
         known = self._asked.get(leader)
         if known is not None and known != address:
             self._context.links.close(known, REPLICAS)
+            self._context.links.close(known, CATCHING_UP)
         self._asked[leader] = self._addresses[leader] = address
         return address
 
@@ -402,7 +411,7 @@ class Replication:
     def _list_offset(self, follower: Follower, timestamp: int, now: Instant) -> None:
         context, name = self._context, follower.partition.topic_partition
         known = self._placed.get(follower.key)
-        address = None if known is None else context.address_of(known[0])
+        address = None if known is None else context.address_of(known[0][0])
         if address is None:
             self._rest(follower, now)
             return

@@ -306,3 +306,26 @@ def test_a_drained_node_leads_nothing_and_leads_again_once_it_is_active() -> Non
     assert moving.ask_state(leader, "active") is ErrorCode.NONE
     moving.until(lambda: moving.partition.leader == 2, 20_000)
     moving.check(2, 3)
+
+
+def test_a_replica_that_catches_up_has_a_link_of_its_own_until_it_is_in_sync() -> None:
+    # A response with old records may wait for the leader's disk; those in sync must not wait for it.
+    moving = Moving()
+    moving.write()
+    moving.until(lambda: moving.partition.leader == 2)
+    assert moving.reassign([2, 3, 4]) is ErrorCode.NONE
+    moving.until(lambda: moving.cluster.replica(4) is not None)
+    replication = moving.cluster.nodes[NodeId(4)].running._replication
+    assert replication is not None
+    key = moving.image.topics_by_name["t"].topic_id, 0
+    lanes = set()
+
+    def is_in_sync() -> bool:
+        if key in replication._placed:
+            lanes.add((replication._placed[key][0][1], 4 in moving.partition.isr))
+        return set(moving.partition.isr) == {2, 3, 4} and (False, True) in lanes
+
+    moving.until(is_in_sync)
+    assert (True, False) in lanes
+    moving.write()
+    moving.check(2, 3, 4)
