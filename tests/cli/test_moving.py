@@ -163,6 +163,7 @@ def assert_a_move_that_another_command_cancels_is_not_counted(cluster: EmbeddedB
     assert shell.replicas("halted") == [[1]]
 
 
+@pytest.mark.long  # in one run of four a client waits 10 s for ListOffsets of a leader while node 5 is gone
 def test_a_node_that_is_gone_is_decommissioned_although_it_was_unregistered(
     cluster: EmbeddedBroker, shell: Shell, tmp_path: Path
 ) -> None:
