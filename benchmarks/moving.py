@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
+from typing import Self
 
 import confluent_kafka
 
@@ -174,7 +175,7 @@ def drain(figures: harness.Figures, repeats: int) -> None:
                 admin.create_topics([sparklog.NewTopic(f"t{first}", assignment=assignment)])
             wait_until(lambda: leaderships(admin, 1) == _LEADERSHIPS)
             names = [f"t{first}" for first in range(0, _LEADERSHIPS, _PER_TOPIC)]
-            with Load(cluster.bootstrap_servers, names) as load:
+            with EagerLoad(cluster.bootstrap_servers, names) as load:
                 time.sleep(2)
                 began_s = time.perf_counter()
                 admin.set_broker_state(1, "drained")
@@ -198,40 +199,59 @@ def leaderships(admin: Admin, node: int) -> int:
 
 
 class Load:
-    """A librdkafka producer with its defaults that writes to topics without a pause; `failed` has the errors
-    of deliveries, `longest_ms` is the longest time between two acknowledgements.
+    """A librdkafka producer with its defaults that writes to topics, in turn, until the end of the block;
+    `failed` has the errors of deliveries.
     """
 
     def __init__(self, servers: str, topics: Sequence[str]) -> None:
         self.failed: list[str] = []
-        self.longest_ms = 0.0
-        self._last_s: float | None = None
-        self._producer = confluent_kafka.Producer({"bootstrap.servers": servers, "log_level": 0})
-        self._topics = topics
-        self._is_over = threading.Event()
+        self.producer = confluent_kafka.Producer({"bootstrap.servers": servers, "log_level": 0})
+        self.topics = topics
+        self.is_over = threading.Event()
         self._thread = threading.Thread(target=self._write)
 
-    def __enter__(self) -> "Load":
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._is_over.set()
+        self.is_over.set()
         self._thread.join()
 
     def _write(self) -> None:
-        value, number = b"x" * 1000, 0
-        while not self._is_over.is_set():
-            self._producer.produce(self._topics[number % len(self._topics)], value, on_delivery=self._done)
-            number += 1
-            self._producer.poll(0.001)
-        self._producer.flush(30)
+        self.write(b"x" * 1000)
+        self.producer.flush(30)
 
-    def _done(self, error: object, _: object) -> None:
-        now_s = time.perf_counter()
+    def done(self, error: object, message: confluent_kafka.Message) -> None:
+        """A delivery has ended."""
         if error is not None:
             self.failed.append(str(error))
-            return
+        else:
+            self.acknowledged(message, time.perf_counter())
+
+    def write(self, value: bytes) -> None:
+        """Produce the value again and again, until `is_over`."""
+        raise NotImplementedError
+
+    def acknowledged(self, message: confluent_kafka.Message, now_s: float) -> None:
+        """A record is acknowledged."""
+        raise NotImplementedError
+
+
+class EagerLoad(Load):
+    """Writes without a pause; `longest_ms` is the longest time between two acknowledgements."""
+
+    longest_ms = 0.0
+    _last_s: float | None = None
+
+    def write(self, value: bytes) -> None:
+        number = 0
+        while not self.is_over.is_set():
+            self.producer.produce(self.topics[number % len(self.topics)], value, on_delivery=self.done)
+            number += 1
+            self.producer.poll(0.001)
+
+    def acknowledged(self, message: confluent_kafka.Message, now_s: float) -> None:
         if self._last_s is not None:
             self.longest_ms = max(self.longest_ms, (now_s - self._last_s) * 1000)
         self._last_s = now_s
@@ -266,51 +286,31 @@ def rolling(figures: harness.Figures, repeats: int) -> None:
             figures.add(f"before it: {what}", "s", "sparklog", before_s)
 
 
-class PacedLoad:
-    """A librdkafka producer with its defaults (acks=all) that writes 20 MB/s in records of 1 kB to the
-    partitions of a topic in turn; `failed` has the errors of deliveries, `longest_s` is the longest time
-    between two acknowledgements of one partition.
+class PacedLoad(Load):
+    """Writes 20 MB/s in records of 1 kB to the partitions of one topic in turn; `longest_s` is the longest
+    time between two acknowledgements of one partition.
     """
 
     def __init__(self, servers: str, topic: str) -> None:
-        self.failed: list[str] = []
+        super().__init__(servers, [topic])
         self.longest_s = 0.0
         self._last_s: dict[int, float] = {}
-        self._producer = confluent_kafka.Producer({"bootstrap.servers": servers, "log_level": 0})
-        self._topic = topic
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._write)
 
-    def __enter__(self) -> "PacedLoad":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._is_over.set()
-        self._thread.join()
-
-    def _write(self) -> None:
-        value, number, due_s = b"x" * 1000, 0, time.perf_counter()
-        while not self._is_over.is_set():
+    def write(self, value: bytes) -> None:
+        (topic,), number, due_s = self.topics, 0, time.perf_counter()
+        while not self.is_over.is_set():
             due_s += _TICK_S
             for _ in range(int(_RATE * _TICK_S) // len(value)):
                 try:
-                    self._producer.produce(
-                        self._topic, value, partition=number % _ROLLED, on_delivery=self._done
-                    )
+                    self.producer.produce(topic, value, partition=number % _ROLLED, on_delivery=self.done)
                 except BufferError:  # what is not sent yet fills the queue
                     break
                 number += 1
-            self._producer.poll(0)
+            self.producer.poll(0)
             while (rest_s := due_s - time.perf_counter()) > 0:
-                self._producer.poll(rest_s)
-        self._producer.flush(30)
+                self.producer.poll(rest_s)
 
-    def _done(self, error: object, message: confluent_kafka.Message) -> None:
-        now_s = time.perf_counter()
-        if error is not None:
-            self.failed.append(str(error))
-            return
+    def acknowledged(self, message: confluent_kafka.Message, now_s: float) -> None:
         partition = message.partition()
         assert partition is not None
         self.longest_s = max(self.longest_s, now_s - self._last_s.get(partition, now_s))

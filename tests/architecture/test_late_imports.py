@@ -77,7 +77,7 @@ LATE = {
     "sparklog_server.broker.handlers.envelope": "only for listeners of controllers",
     "sparklog_server.broker.handlers.replica_fetch": "a node alone has no followers",
     "sparklog_server.broker.opening.log_recovery": "only after a crash",
-    "sparklog_server.controller.timed_elections": "a node alone elects nobody",
+    "sparklog_server.controller.timed_elections": "a node alone holds no elections",
     "sparklog_server.daemon.certificates": "only for TLS",
     "sparklog_server.daemon.handshakes": "only for TLS",
     "sparklog_server.daemon.newcomers": "only for SASL and TLS",
