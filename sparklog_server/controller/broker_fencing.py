@@ -11,7 +11,8 @@ import msgspec
 
 from sparklog.model import NodeId, Uuid
 from sparklog.wire.schema import Message
-from sparklog_server.metadata.entries import BROKER_STATE_KEY, BrokerImage, PartitionImage
+from sparklog_server.config.layers import BROKER_STATE
+from sparklog_server.metadata.entries import BrokerImage, PartitionImage
 from sparklog_server.metadata.image import BROKER_RESOURCE, MetadataImage
 from sparklog_server.metadata.records import NO_LEADER, ConfigRecord, PartitionChangeRecord
 
@@ -177,5 +178,5 @@ def forgotten(image: MetadataImage, node: NodeId) -> Iterable[Message]:
     """
     if node in image.broker_states:
         yield ConfigRecord(
-            resource_type=BROKER_RESOURCE, resource_name=str(node), name=BROKER_STATE_KEY, value=None
+            resource_type=BROKER_RESOURCE, resource_name=str(node), name=BROKER_STATE, value=None
         )

@@ -14,12 +14,8 @@ from typing import Final
 
 from sparklog.model import Instant, Micros, NodeId
 from sparklog.wire.schema import Message
-from sparklog_server.metadata.entries import (
-    BROKER_STATE_KEY,
-    REASSIGNMENT_THROTTLE_KEY,
-    BrokerState,
-    PartitionImage,
-)
+from sparklog_server.config.layers import BROKER_STATE, REASSIGNMENT_RATE
+from sparklog_server.metadata.entries import BrokerState, PartitionImage
 from sparklog_server.metadata.image import BROKER_RESOURCE, MetadataImage
 from sparklog_server.metadata.records import (
     BrokerRegistrationChangeRecord,
@@ -62,7 +58,7 @@ class BrokerStates:
         """These records were decided on: they may ask for a state, or end what work has waited for."""
         for one in records:
             if isinstance(one, ConfigRecord):
-                if one.name in (BROKER_STATE_KEY, REASSIGNMENT_THROTTLE_KEY):
+                if one.name in (BROKER_STATE, REASSIGNMENT_RATE):
                     self._due_us = now.mono_us
             elif (
                 one.isr is not None or one.replicas is not None
@@ -73,7 +69,7 @@ class BrokerStates:
 
     def deadline(self, image: MetadataImage) -> Micros | None:
         """When `due` may have records; None if no broker has a state and nothing is throttled."""
-        return self._due_us if image.broker_states or _is_throttled(image) else None
+        return self._due_us if image.has_broker_work else None
 
     def due(self, image: MetadataImage, settings_for: SettingsFor, now: Instant) -> tuple[Message, ...]:
         """The records that are due, RECORDS_MAX at most."""
@@ -166,7 +162,7 @@ def _moved(
 
 def unthrottled(image: MetadataImage) -> Iterable[Message]:
     """The record that ends the throttle of reassignments, once no replica of a live broker is catching up."""
-    if not _is_throttled(image):
+    if not image.is_catching_up_throttled:
         return
     for topic in image.topics_by_id.values():
         for partition in topic.partitions:
@@ -176,15 +172,9 @@ def unthrottled(image: MetadataImage) -> Iterable[Message]:
                 _is_alive(image, node) for node in partition.replicas if node not in partition.isr
             ):
                 return
-    yield ConfigRecord(
-        resource_type=BROKER_RESOURCE, resource_name="", name=REASSIGNMENT_THROTTLE_KEY, value=None
-    )
+    yield ConfigRecord(resource_type=BROKER_RESOURCE, resource_name="", name=REASSIGNMENT_RATE, value=None)
 
 
 def _is_alive(image: MetadataImage, node: NodeId) -> bool:
     broker = image.brokers.get(node)
     return broker is not None and not broker.is_fenced
-
-
-def _is_throttled(image: MetadataImage) -> bool:
-    return REASSIGNMENT_THROTTLE_KEY in image.broker_config("")

@@ -27,7 +27,6 @@ from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest
 from sparklog.wire.schema import INT64_MAX, Message
 from sparklog_server.config.settings import BrokerSettings
 from sparklog_server.config.topic_settings import TopicSettings
-from sparklog_server.metadata.entries import REASSIGNMENT_THROTTLE_KEY
 from sparklog_server.metadata.features import INITIAL, METADATA_VERSION
 from sparklog_server.metadata.image import BROKER_RESOURCE, MetadataDelta, MetadataImage
 from sparklog_server.metadata.records import (
@@ -234,7 +233,7 @@ class Controller:
 
                 self._elections = TimedElections(self._settings.elections, now)
             records = self._elections.due(self.pending, self._settings_for, now)
-            if not records and _has_orders(self.pending):
+            if not records and self.pending.has_broker_work:
                 if self._states is None:
                     from .broker_states import BrokerStates  # as in `decide`
 
@@ -266,7 +265,7 @@ class Controller:
         if not self._has_several_nodes:
             return sessions_us
         elections_us = None if self._elections is None else self._elections.deadline()
-        if _has_orders(self.pending):
+        if self.pending.has_broker_work:
             states_us = Micros(0) if self._states is None else self._states.deadline(self.pending)
             elections_us = earlier(elections_us, states_us)
         return earlier(earlier(sessions_us, self._idle_until_us()), elections_us)
@@ -337,11 +336,6 @@ class Controller:
             (record,),
             AllocateProducerIdsResponse(producer_id_start=first, producer_id_len=PRODUCER_IDS_PER_BLOCK),
         )
-
-
-def _has_orders(image: MetadataImage) -> bool:
-    """Whether `BrokerStates` has work: any broker has a state, or catching up is throttled."""
-    return bool(image.broker_states) or REASSIGNMENT_THROTTLE_KEY in image.broker_config("")
 
 
 def _has_several_nodes(image: MetadataImage) -> bool:

@@ -14,10 +14,9 @@ from sparklog_server.config.client_metrics import (
 )
 from sparklog_server.config.group_keys import GROUP_KEYS, check_group
 from sparklog_server.config.keys import Update
-from sparklog_server.config.layers import Layers, dynamic_key
+from sparklog_server.config.layers import BROKER_STATE, Layers, dynamic_key
 from sparklog_server.config.settings import nearest_broker_key
 from sparklog_server.config.topic_settings import nearest, topic_keys
-from sparklog_server.metadata.entries import BROKER_STATE_KEY
 from sparklog_server.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
 from sparklog_server.outcome import Refused
 
@@ -119,7 +118,7 @@ class ResourceChecks:
     def _is_state_of_gone(self, name: str, changes: Changes) -> bool:
         """Whether only a state is asked, of a broker that was unregistered while partitions list it."""
         node = NodeId(int(name))
-        return [*changes] == [BROKER_STATE_KEY] and any(
+        return [*changes] == [BROKER_STATE] and any(
             node in partition.replicas
             for topic in self._image.topics_by_id.values()
             for partition in topic.partitions

@@ -43,13 +43,6 @@ class BrokerState(Enum):
     DECOMMISSIONED = "decommissioned"
 
 
-BROKER_STATE_KEY = "sparklog.broker.state"
-REASSIGNMENT_THROTTLE_KEY = "sparklog.reassignment.throttled.rate"
-"""The cluster-wide key that bounds the bytes a second at which replicas outside the ISR catch up, until all
-have: then the controller removes it.
-"""
-
-
 class Assignment(NamedTuple):
     """The directory that a replica is in, or is about to be in, as its broker reports it (KIP-858)."""
 

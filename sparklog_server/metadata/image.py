@@ -12,13 +12,13 @@ import msgspec
 
 from sparklog.model import NO_OFFSET, NodeId, Offset, ProducerId, TopicPartition, Uuid
 from sparklog.wire.schema import Message
+from sparklog_server.config.layers import BROKER_STATE, REASSIGNMENT_RATE
 
 from .acls import AclRule, Acls
 from .acls import replay as replay_acl
 from .client_quotas import QuotaEntity, Quotas
 from .client_quotas import replay as replay_quota
 from .entries import (
-    BROKER_STATE_KEY,
     BrokerImage,
     BrokerState,
     ControllerImage,
@@ -137,6 +137,16 @@ class MetadataImage(msgspec.Struct, frozen=True):
         for offset, record in records:
             draft.replay(offset, record)
         return draft.finish()
+
+    @property
+    def is_catching_up_throttled(self) -> bool:
+        """Whether the throttle of reassignments is set, which the controller removes."""
+        return REASSIGNMENT_RATE in self.broker_config("")
+
+    @property
+    def has_broker_work(self) -> bool:
+        """Whether the controller has something to do for the states of brokers, or to end a throttle."""
+        return bool(self.broker_states) or self.is_catching_up_throttled
 
     @property
     def drained(self) -> frozenset[NodeId]:
@@ -413,7 +423,7 @@ class _Draft:
         else:
             self._config_table().pop(resource, None)
         self._touched_configs[resource] = None
-        if record.name == BROKER_STATE_KEY and record.resource_type == BROKER_RESOURCE:
+        if record.name == BROKER_STATE and record.resource_type == BROKER_RESOURCE:
             self._state_asked(record.resource_name, record.value)
 
     def _state_asked(self, node: str, state: str | None) -> None:

@@ -48,7 +48,7 @@ from sparklog.wire.messages.produce import (
     TopicProduceData,
 )
 from sparklog.wire.schema import Message
-from sparklog_server.metadata.entries import BROKER_STATE_KEY
+from sparklog_server.config.layers import BROKER_STATE
 from sparklog_server.metadata.image import BROKER_RESOURCE
 from sparklog_server.simulation.client_process import Ask, Steps
 from sparklog_server.simulation.clock import START_WALL_MS
@@ -161,7 +161,7 @@ class Clients:
     def _ask_state(
         self, random: Random, node: NodeId, state: str
     ) -> Generator[Ask | int, Message | None, ErrorCode]:
-        change = AlterableConfig(name=BROKER_STATE_KEY, config_operation=_SET, value=state)
+        change = AlterableConfig(name=BROKER_STATE, config_operation=_SET, value=state)
         resource = AlterConfigsResource(
             resource_type=BROKER_RESOURCE, resource_name=str(node), configs=[change]
         )

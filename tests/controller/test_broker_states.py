@@ -7,8 +7,8 @@ import pytest
 from sparklog.errors import ErrorCode
 from sparklog.model import Instant, Micros, Millis, NodeId
 from sparklog.wire.schema import Message
+from sparklog_server.config.layers import BROKER_STATE, REASSIGNMENT_RATE
 from sparklog_server.controller.broker_states import MOVES_MAX, BrokerStates
-from sparklog_server.metadata.entries import BROKER_STATE_KEY, REASSIGNMENT_THROTTLE_KEY
 from sparklog_server.metadata.image import BROKER_RESOURCE, MetadataImage
 from sparklog_server.metadata.records import (
     ConfigRecord,
@@ -24,14 +24,12 @@ from tests.controller.test_reassignments import Cluster, changed, the
 
 def asked(node: int, state: str | None) -> Message:
     return ConfigRecord(
-        resource_type=BROKER_RESOURCE, resource_name=str(node), name=BROKER_STATE_KEY, value=state
+        resource_type=BROKER_RESOURCE, resource_name=str(node), name=BROKER_STATE, value=state
     )
 
 
 def throttled(rate: str | None) -> Message:
-    return ConfigRecord(
-        resource_type=BROKER_RESOURCE, resource_name="", name=REASSIGNMENT_THROTTLE_KEY, value=rate
-    )
+    return ConfigRecord(resource_type=BROKER_RESOURCE, resource_name="", name=REASSIGNMENT_RATE, value=rate)
 
 
 class Kept(Cluster):

@@ -407,15 +407,13 @@ class Admin:
         may_change_replication_factor: bool = True,
     ) -> None:
         """An earlier name of `alter_partition_reassignments`."""
-        families.cluster.alter_reassignments(
-            self._caller, moves, may_change_replication_factor=may_change_replication_factor
-        )
+        self.alter_partition_reassignments(moves, may_change_replication_factor=may_change_replication_factor)
 
     def list_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> "dict[TopicPartition, Reassignment]":
         """An earlier name of `list_partition_reassignments`."""
-        return families.cluster.list_reassignments(self._caller, partitions)
+        return self.list_partition_reassignments(partitions)
 
     def broker_states(self, nodes: Iterable[int]) -> "dict[NodeId, BrokerState]":
         """The state that is asked of each of these brokers, dead ones too: see `set_broker_state`. Brokers of

@@ -21,7 +21,8 @@ from sparklog.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from sparklog_server.metadata.entries import BROKER_STATE_KEY, PartitionImage
+from sparklog_server.config.layers import BROKER_STATE
+from sparklog_server.metadata.entries import PartitionImage
 from sparklog_server.metadata.image import BROKER_RESOURCE, MetadataImage
 from tests.broker.clusters import Cluster
 
@@ -77,7 +78,7 @@ class Moving:
 
     def ask_state(self, node: int, state: str) -> ErrorCode:
         client = self.cluster.nodes[NodeId(2)].connect()
-        change = AlterableConfig(BROKER_STATE_KEY, 0, state)
+        change = AlterableConfig(BROKER_STATE, 0, state)
         request = IncrementalAlterConfigsRequest(
             resources=[AlterConfigsResource(BROKER_RESOURCE, str(node), [change])]
         )
