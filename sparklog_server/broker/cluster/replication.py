@@ -291,7 +291,6 @@ class Replication:
         if isinstance(role, Following) and self._partitions.find(name.topic, name.partition) is partition:
             leader, leader_epoch = role
             lane = leader, self._is_outside(name)
-            follower = Follower(partition, topic_id, leader_epoch)
             if (
                 known is not None
                 and known[0][0] == leader
@@ -303,6 +302,8 @@ class Replication:
                 follower = known[1]
                 if follower.phase is Phase.RESTING:
                     follower.fetch_again()
+            else:
+                follower = Follower(partition, topic_id, leader_epoch)
             self._leave(key)
             self._placed[key] = lane, follower
             fetcher = self._fetchers.get(lane)
