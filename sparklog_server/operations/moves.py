@@ -17,9 +17,9 @@ from sparklog.client.admin.storage import LogDir
 from sparklog.client.admin.topics import Partition
 from sparklog.errors import BrokerError, SparklogError
 from sparklog.model import NodeId, TopicPartition
+from sparklog_server.config.layers import REASSIGNMENT_RATE
 from sparklog_server.operations.balance import BalancedNode, PlacedPartition, PlannedMove
 
-THROTTLE: Final = "sparklog.reassignment.throttled.rate"
 CONCURRENT_MAX: Final = 20
 """The partitions that a plan moves at a time."""
 _WAIT_S: Final = 0.5
@@ -291,7 +291,7 @@ def _left(cluster: Admin, moving: Mapping[TopicPartition, PlannedMove]) -> int:
 
 def set_throttle(cluster: Admin, rate: int) -> None:
     """Bound the bytes a second at which replicas catch up, on each broker, until all have."""
-    cluster.alter_configs({ConfigResource("broker", ""): [ConfigChange(THROTTLE, str(rate))]})
+    cluster.alter_configs({ConfigResource("broker", ""): [ConfigChange(REASSIGNMENT_RATE, str(rate))]})
 
 
 def cancel(

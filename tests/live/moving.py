@@ -27,7 +27,7 @@ from benchmarks import harness
 from sparklog import Admin
 from sparklog.client.admin.configs import ConfigResource
 from sparklog.client.admin.topics import NewTopic
-from sparklog_server.operations.moves import THROTTLE
+from sparklog_server.config.layers import REASSIGNMENT_RATE
 from tests.daemon.voter_nodes import VoterNodes
 from tests.live import clients, operations
 from tests.live.history import violations
@@ -171,7 +171,7 @@ def _left_behind(operated: Operated) -> Iterator[str]:
     """A throttle, and the directories of partitions on nodes that are no replicas, or that lack there."""
     with operated.admin() as admin:
         resource = ConfigResource("broker", "")
-        kept = admin.describe_resources([resource])[resource].get(THROTTLE)
+        kept = admin.describe_resources([resource])[resource].get(REASSIGNMENT_RATE)
         if kept is not None and kept.value is not None:
             yield f"the throttle is left: {kept.value}"
         until_s = time.monotonic() + REMOVED_S
